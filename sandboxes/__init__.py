@@ -1,0 +1,1 @@
+"""Where untrusted code runs: the Sandbox protocol, its back ends, and the probe."""

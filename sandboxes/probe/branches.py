@@ -1,0 +1,72 @@
+"""Branches and lines as coverage.py defines them, from raw arcs.
+
+A branch is one executed arc out of a line with more than one exit, among the arcs
+that coverage.py holds possible: what its JSON report lists under
+`executed_branches` (coverage/results.py, Analysis.executed_branch_arcs). The
+report's analysis parses the module each time; here that happens once a module, and
+a step costs a few set operations.
+"""
+
+from typing import Any, Dict, Iterable, List, Set, Tuple
+
+Arc = Tuple[int, int]
+"""(from line, to line). A negative line is the entry or exit of the code object that starts there."""
+
+
+class Analysis:
+    """What coverage.py's parser says of one file, and what a raw arc means in it."""
+
+    def __init__(self, coverage: Any, file: str) -> None:
+        """Parse `file` the way this coverage.py's reports do. Raises its NotPython, NoSource."""
+        from coverage.python import PythonFileReporter
+
+        self.file = file
+        self._reporter = PythonFileReporter(file, coverage)
+        self.source: str = self._reporter.source()
+        self.statements: Set[int] = set(self._reporter.lines())
+        self.possible: Set[Arc] = set(self._reporter.arcs())
+        exits: Dict[int, int] = self._reporter.exit_counts()
+        self.branch_lines = {line for line, count in exits.items() if count > 1}
+        """Lines with more than one exit."""
+        self.branches_total = sum(count for count in exits.values() if count > 1)
+        destinations: Dict[int, Set[int]] = {}
+        for src, dst in self.possible:
+            destinations.setdefault(src, set()).add(dst)
+        self._only_way = {src: min(dsts) for src, dsts in destinations.items() if len(dsts) == 1}
+
+    def possible_branches(self) -> List[Arc]:
+        """Every arc that could be reported as an executed branch, sorted."""
+        return sorted(arc for arc in self.possible if arc[0] in self.branch_lines)
+
+    def executed(self, raw: Iterable[Any]) -> Tuple[List[Arc], List[int]]:
+        """(branches, lines) of one step from its tracer's arcs, each sorted.
+
+        Same steps as coverage/results.py, analysis_from_file_reporter: lines are the ends
+        of arcs; arcs are moved to first lines of statements; an arc within one statement
+        is its only way out, if it has only one.
+        """
+        arcs = [unpack(item) for item in raw]
+        ends = {line for arc in arcs for line in arc if line > 0}
+        lines = set(self._reporter.translate_lines(ends)) & self.statements
+        moved = set()
+        for src, dst in self._reporter.translate_arcs(arcs):
+            if src != dst:
+                moved.add((src, dst))
+            elif src in self._only_way:
+                moved.add((src, self._only_way[src]))
+        taken = set(self._reporter.translate_arcs(moved)) & self.possible
+        return sorted(arc for arc in taken if arc[0] in self.branch_lines), sorted(lines)
+
+
+def unpack(item: Any) -> Arc:
+    """An arc from a tracer's own notation: a pair, or the C tracer's packed integer.
+
+    Bits 0-27 and 28-55 hold the two lines, bits 56 and 57 their signs
+    (coverage/ctracer/tracer.c, CTracer_record_pair).
+    """
+    if not isinstance(item, int):
+        src, dst = item
+        return src, dst
+    src = item & 0xFFFFFFF
+    dst = (item >> 28) & 0xFFFFFFF
+    return (-src if item >> 56 & 1 else src), (-dst if item >> 57 & 1 else dst)

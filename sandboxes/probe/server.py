@@ -1,0 +1,204 @@
+"""The probe's first process: answers the host's frames, keeps zygotes, runs nothing itself.
+
+    host --frames over stdin/stdout--> server --frames over a socket--> zygote --fork--> step
+
+When the host goes away the stream ends, and with it the server, its zygotes and their
+steps: nothing of a dead run stays.
+"""
+
+import os
+import platform
+import signal
+import socket
+import traceback
+from collections import OrderedDict
+from typing import NamedTuple, Tuple
+
+from . import confine
+from .inert import starts_inert
+from .messages import (
+    PROTOCOL,
+    BadFrame,
+    Hello,
+    Limits,
+    Message,
+    Prepare,
+    Prepared,
+    Problem,
+    Run,
+    Settings,
+    decode,
+    encode,
+    read_frame,
+)
+from .zygote import Dirty, Place, Unready, Zygote, _write_all
+
+MOST_ZYGOTES = 24
+"""Kept at once; each holds about 20 MiB of its own."""
+
+
+class Child(NamedTuple):
+    """A zygote, from the server's side."""
+
+    pid: int
+    channel: socket.socket
+    prepared: Prepared
+
+
+def main(settings: Settings) -> None:
+    """Serve until the host's stream ends; or become the settings' command."""
+    signal.alarm(settings.life_s)
+    wanted = settings.isolate.split("+")
+    if "mounts" in wanted:
+        confine.own_root(settings.visible, settings.writable, settings.tmpfs_mib)
+        confine.loopback_up()
+    confinement = confine.Confinement(
+        uid=confine.some_uid() if "uid" in wanted else None, pidns="pidns" in wanted
+    )
+    if settings.command:
+        confine.set_limits(Limits(), own_user=confinement.uid is not None)
+        confine.drop_privileges(confinement)
+        os.execvp(settings.command[0], settings.command)
+    confine.adopt_orphans()
+    requests, answers = _take_over_stdio()
+    server = Server(confinement, Place(settings.scratch, tuple(settings.writable)))
+    import coverage
+
+    hello = Hello(PROTOCOL, platform.python_version(), coverage.__version__, confinement.name)
+    _write_all(answers, encode(hello))
+    while True:
+        body = read_frame(lambda size: os.read(requests, size))
+        if body is None:
+            server.close()
+            return
+        _write_all(answers, encode(server.answer(body)))
+
+
+class Server:
+    """Finds or makes the zygote that a request needs."""
+
+    def __init__(self, confinement: confine.Confinement, place: Place) -> None:
+        self.confinement = confinement
+        self.place = place
+        self.zygotes: OrderedDict[Tuple[str, bool], Child] = OrderedDict()
+        """By (target, preloaded), least recently used first."""
+
+    def answer(self, body: bytes) -> Message:
+        """To one frame of the host. Never raises for what a request or a zygote does."""
+        try:
+            request = decode(body)
+            if isinstance(request, Prepare):
+                return self.zygote(request.target, preload=True).prepared
+            if isinstance(request, Run):
+                preload = starts_inert(request.script, request.target)
+                return self._pass_on(body, request, preload)
+            return Problem("reading a request", "the probe does not serve %s" % type(request).__name__)
+        except BadFrame as error:
+            return Problem("reading a request", str(error))
+        except Unready as error:
+            return Problem("preparing the target", str(error))
+        except OSError as error:
+            return Problem("starting a zygote", "%s: %s" % (type(error).__name__, error), dirty=True)
+
+    def zygote(self, target: str, preload: bool) -> Child:
+        """Raises Unready, OSError."""
+        key = (target, preload)
+        found = self.zygotes.get(key)
+        if found is None:
+            while len(self.zygotes) >= MOST_ZYGOTES:
+                _, oldest = self.zygotes.popitem(last=False)
+                _end(oldest)
+            found = self._start(target, preload)
+        self.zygotes[key] = found
+        self.zygotes.move_to_end(key)
+        return found
+
+    def close(self) -> None:
+        """End all zygotes."""
+        for child in self.zygotes.values():
+            _end(child)
+        self.zygotes.clear()
+
+    def _pass_on(self, body: bytes, request: Run, preload: bool) -> Message:
+        child = self.zygote(request.target, preload)
+        try:
+            _write_all(child.channel.fileno(), len(body).to_bytes(4, "big") + body)
+            answer = read_frame(child.channel.recv)
+        except (OSError, BadFrame):
+            answer = None
+        if answer is None:
+            del self.zygotes[(request.target, preload)]
+            _end(child)
+            return Problem("a step on %s" % request.target, "its zygote ended", dirty=True)
+        return decode(answer)
+
+    def _start(self, target: str, preload: bool) -> Child:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                self._become_zygote(ours, theirs, target, preload)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        theirs.close()
+        body = read_frame(ours.recv)
+        answer = decode(body) if body is not None else None
+        if isinstance(answer, Prepared):
+            return Child(pid, ours, answer)
+        _end(Child(pid, ours, Prepared(target, "", "", "", [], [], 0, 0)))
+        if isinstance(answer, Problem):
+            raise Unready(answer.message)
+        raise Unready("the zygote for %s ended before it was ready" % target)
+
+    def _become_zygote(self, ours: socket.socket, theirs: socket.socket, target: str, preload: bool) -> None:
+        ours.close()
+        for child in self.zygotes.values():
+            child.channel.close()
+        confine.die_with_parent()
+        if self.confinement.pidns:
+            confine.new_pid_namespace()
+            first = os.fork()
+            if first:
+                # Only keeps the namespace's first process company, and goes when it goes.
+                theirs.close()
+                os.waitpid(first, 0)
+                return
+            confine.die_with_parent()
+            confine.mount_proc()
+        else:
+            confine.adopt_orphans()
+        channel = theirs.fileno()
+        try:
+            zygote = Zygote(target, preload, self.confinement, self.place)
+        except (Unready, Dirty) as error:
+            _write_all(channel, encode(Problem("preparing the target", str(error))))
+            return
+        except Exception as error:
+            text = "preparing %s failed: %s: %s" % (target, type(error).__name__, error)
+            _write_all(channel, encode(Problem("preparing the target", text)))
+            return
+        _write_all(channel, encode(zygote.prepared))
+        zygote.serve(channel)
+
+
+def _end(child: Child) -> None:
+    child.channel.close()
+    try:
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass  # it had ended, and was reaped
+
+
+def _take_over_stdio() -> Tuple[int, int]:
+    """(requests, answers): the host's stream on descriptors of our own; 0, 1, 2 lead nowhere near it."""
+    requests, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    return requests, answers
