@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from runner.schema import SCHEMA_VERSION, arrow_schema
+from runner.nouns import SCHEMA_VERSION
+from runner.schema import arrow_schema
 from sandboxes.errors import StoreError, UsageError
 
 SUFFIX = ".parquet"
@@ -83,11 +84,12 @@ class Folder:
         schema = arrow_schema(table)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
-        tables = [self._read_part(table, name, columns) for name in self.live(table)]
+        tables = [self.read_part(table, name, columns) for name in self.live(table)]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
-    def merge(self, table: str, names: Sequence[str] | None = None) -> None:
-        """Make few files of many: of `names`, or of all live ones. Raises StoreError."""
+    def merge(self, table: str, names: Sequence[str] | None = None) -> list[str]:
+        """Make few files of many: of `names`, or of all live ones; the new names. Raises StoreError."""
+        made = []
         sizes = self.names(table)
         dead = self._replaced(table, set(sizes))
         self._delete(table, [name for name in dead if name in sizes])
@@ -96,9 +98,11 @@ class Folder:
             schema = arrow_schema(table)
             metadata = dict(schema.metadata or {}) | {REPLACES: json.dumps(group).encode()}
             merged = f"{MERGED}{secrets.token_hex(8)}{SUFFIX}"
-            parts = (self._read_part(table, name, None) for name in group)
+            parts = (self.read_part(table, name) for name in group)
             self._write_batches(table, merged, schema.with_metadata(metadata), parts)
             self._delete(table, group)
+            made.append(merged)
+        return made
 
     def get(self, name: str) -> bytes | None:
         """A small file of the run; None when it is not there."""
@@ -138,7 +142,8 @@ class Folder:
                 replaced.update(json.loads((metadata or {}).get(REPLACES, b"[]")))
         return replaced
 
-    def _read_part(self, table: str, name: str, columns: list[str] | None) -> pa.Table:
+    def read_part(self, table: str, name: str, columns: list[str] | None = None) -> pa.Table:
+        """One file's rows. Raises StoreError when it is damaged or of another schema version."""
         path = f"{self.path}/{table}/{name}"
         try:
             part = pq.read_table(path, filesystem=self.fs, columns=columns)

@@ -122,7 +122,7 @@ class Run:
         found: dict[str, dict[int, CallRow]] = {}
         wanted = pa.array(sorted(episodes), pa.string())
         for name in self.folder.live("calls"):
-            part = self.folder._read_part("calls", name, None)
+            part = self.folder.read_part("calls", name)
             mask = pc.and_(pc.is_in(part["episode_id"], value_set=wanted), pc.is_valid(part["response"]))
             for values in part.filter(mask).to_pylist():
                 row = CallRow(**values)
@@ -158,7 +158,7 @@ class Run:
 
     @contextlib.contextmanager
     def working(self, exclusive: bool = False) -> Iterator[None]:
-        """Held, shared, by whoever writes rows; exclusively to wait until a dead driver's workers are gone."""
+        """Held, shared, by whoever writes rows; exclusively, it waits for a dead driver's workers to go."""
         local = self.folder.local
         if local is None:
             yield
@@ -269,9 +269,7 @@ class Writer:
         own = self._own.setdefault((table, size_class), [])
         own.append(name)
         if len(own) >= MERGE_AT:
-            before = set(self._folder.names(table))
-            self._folder.merge(table, own)
-            made = sorted(set(self._folder.names(table)) - before)
+            made = self._folder.merge(table, own)
             own.clear()
             for merged in made:
                 self._merge_own(table, size_class + 1, merged)
