@@ -12,6 +12,7 @@ Values are frozen and refuse impossible states when they are made.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import hashlib
 import json
@@ -54,7 +55,7 @@ class EpisodeEnd(enum.StrEnum):
     COMPLETED = "completed"
     """The strategy came to its end, or used all its executions."""
     BUDGET_EXHAUSTED = "budget_exhausted"
-    """The sweep's dollars ran out before its executions did."""
+    """The sweep's dollars ran out first. Half an episode does not measure a whole one: no score."""
     MODEL_ERROR = "model_error"
     """The model gave no answer, for good."""
     INFRA_ERROR = "infra_error"
@@ -63,8 +64,8 @@ class EpisodeEnd(enum.StrEnum):
 
     @property
     def scores(self) -> bool:
-        """Whether such an episode enters a leaderboard."""
-        return self in (EpisodeEnd.COMPLETED, EpisodeEnd.BUDGET_EXHAUSTED)
+        """Whether such an episode is done and enters a leaderboard."""
+        return self is EpisodeEnd.COMPLETED
 
 
 class StepKind(enum.StrEnum):
@@ -159,6 +160,24 @@ class EpisodeSpec:
             }
         )
 
+    def to_json(self) -> str:
+        """The whole spec; `from_json` gives an equal one."""
+        return canonical(dataclasses.asdict(self) | {"limits": self.limits._asdict()})
+
+    @classmethod
+    def from_json(cls, text: str) -> EpisodeSpec:
+        """From `to_json`. Raises ValueError, KeyError, TypeError for anything else."""
+        said = json.loads(text)
+        return cls(
+            **said
+            | {
+                "target": Target(**said["target"]),
+                "strategy": StrategySpec(**said["strategy"]),
+                "budget": Budget(**said["budget"]),
+                "limits": Limits(**said["limits"]),
+            }
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -245,6 +264,8 @@ class Step:
     outcome: StepOutcome
     exception: str | None
     output: str
+    hit: frozenset[Arc]
+    """Branches that it executed, new or not."""
     new_branches: frozenset[Arc]
     new_lines: frozenset[int]
     branches: int
@@ -258,6 +279,8 @@ class Question:
     role: str
     messages: Sequence[Message]
     sampling: Sampling
+    seed: int = 0
+    """Of the episode, for models that are deterministic by it. Not part of the prompt."""
 
     @property
     def prompt(self) -> str:

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from runner.nouns import SCHEMA_VERSION, EpisodeEnd
 from runner.parts import SUFFIX, Folder
-from runner.schema import TABLES, CallRow, CodeRow, PlannedRow, Row, to_arrow
+from runner.schema import TABLES, CallRow, CodeRow, PlannedRow, Row, StepRow, TargetRow, to_arrow
 from sandboxes.errors import StoreError, UsageError
+
+R = TypeVar("R", CallRow, StepRow)
 
 MANIFEST = "manifest.json"
 FLUSH_S = 2.0
@@ -35,6 +37,16 @@ GROUP_S = 0.1
 """Waiting for a durable write, others may join for this long since the last one."""
 MERGE_AT = 48
 """Parts of one writer and size class that become one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What earlier attempts at an episode left."""
+
+    calls: dict[int, CallRow] = field(default_factory=dict)
+    """Answered ones, by number."""
+    steps: dict[int, StepRow] = field(default_factory=dict)
+    """By number."""
 
 
 class Run:
@@ -117,20 +129,28 @@ class Run:
         total = pc.sum(rows.filter(pc.invert(rows["replayed"]))["cost_usd"]).as_py()
         return float(total or 0.0)
 
-    def recorded_calls(self, episodes: set[str]) -> dict[str, dict[int, CallRow]]:
-        """Of each of these episodes, every answered call by its number; the newest attempt's counts."""
-        found: dict[str, dict[int, CallRow]] = {}
-        wanted = pa.array(sorted(episodes), pa.string())
-        for name in self.folder.live("calls"):
-            part = self.folder.read_part("calls", name)
-            mask = pc.and_(pc.is_in(part["episode_id"], value_set=wanted), pc.is_valid(part["response"]))
-            for values in part.filter(mask).to_pylist():
-                row = CallRow(**values)
-                calls = found.setdefault(row.episode_id, {})
-                known = calls.get(row.call)
-                if known is None or known.attempt < row.attempt:
-                    calls[row.call] = row
+    def recordings(self, episodes: set[str]) -> dict[str, Recording]:
+        """What earlier attempts at these episodes left; of several, the newest attempt's counts."""
+        found = {episode: Recording() for episode in episodes}
+        for row in self._rows_of("calls", CallRow, episodes):
+            calls = found[row.episode_id].calls
+            known = calls.get(row.call)
+            if row.response is not None and (known is None or known.attempt < row.attempt):
+                calls[row.call] = row
+        for step in self._rows_of("steps", StepRow, episodes):
+            steps = found[step.episode_id].steps
+            before = steps.get(step.step)
+            if before is None or before.attempt < step.attempt:
+                steps[step.step] = step
         return found
+
+    def _rows_of(self, table: str, kind: type[R], episodes: set[str]) -> Iterator[R]:
+        """A part at a time, so that memory holds one."""
+        wanted = pa.array(sorted(episodes), pa.string())
+        for name in self.folder.live(table):
+            part = self.folder.read_part(table, name)
+            for values in part.filter(pc.is_in(part["episode_id"], value_set=wanted)).to_pylist():
+                yield kind(**values)
 
     def compact(self) -> None:
         """Make few files of many, table by table. Raises StoreError."""
@@ -182,6 +202,7 @@ class Writer:
         self._sequence = 0
         self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
         self._codes: set[str] = set()
+        self._targets: set[tuple[str, str]] = set()
         self._own: dict[tuple[str, int], list[str]] = {}
         self._wake = asyncio.Event()
         self._flushed = asyncio.Condition()
@@ -189,6 +210,11 @@ class Writer:
         self._closing = False
         self._failure: StoreError | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """As in the names of its parts."""
+        return self._nonce
 
     async def __aenter__(self) -> Writer:
         """Start the flushing."""
@@ -218,6 +244,13 @@ class Writer:
             self._codes.add(sha)
             self.add(CodeRow(code_sha=sha, text=storable(text)))
         return sha
+
+    def add_target(self, row: TargetRow) -> None:
+        """Keep a target's facts once."""
+        key = (row.dataset, row.target)
+        if key not in self._targets:
+            self._targets.add(key)
+            self.add(row)
 
     async def durable(self) -> None:
         """Until everything added so far is on disk. Raises StoreError."""
@@ -283,8 +316,3 @@ def code_sha(text: str) -> str:
 def storable(text: str) -> str:
     """Text that Parquet can hold: lone surrogates become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def row_dict(row: Row) -> dict[str, Any]:
-    """A row's fields by name."""
-    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}

@@ -1,0 +1,261 @@
+"""A worker: one process that keeps many episodes going over few sandboxes.
+
+Episodes wait for models most of the time and burn a core only in steps, so a worker
+holds many of the first and few of the second. It writes its rows itself; what it tells
+the driver of an episode is a few numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from sandboxes.pool import Pool
+
+from runner.episode import Means, run_episode
+from runner.nouns import Answer, EpisodeEnd, EpisodeSpec, Limits, Question
+from runner.store import Recording, Run, Writer
+from sandboxes.errors import PrerequisiteError
+from sandboxes.sandbox import Backend, Image
+
+if TYPE_CHECKING:
+    from runner.limiter import LimiterPort
+    from runner.llm import Model
+    from runner.prices import Prices
+    from runner.purse import PursePort
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one episode."""
+
+    spec: EpisodeSpec
+    attempt: int
+    replay: bool
+    """Whether earlier attempts may have left calls that answer for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the driver is told of a committed attempt."""
+
+    episode_id: str
+    attempt: int
+    end: EpisodeEnd
+    error: str | None
+    label: str
+    model: str
+    executions: int
+    branches: int | None
+    calls: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """How a worker fares."""
+
+    name: str
+    in_flight: int
+    waiting: int
+    """Steps that wait for a sandbox."""
+    slots: int
+    busy_s: float
+    """Seconds that its slots were held, summed."""
+    alive_s: float
+    rss_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """All that a worker needs to know; sent to wherever it starts."""
+
+    run: str
+    sweep: str
+    image: Image
+    sandbox: Literal["docker", "local"]
+    isolated: bool | None
+    """As LocalBackend's."""
+    slots: int
+    limits: Limits
+    prices: Prices
+    model_timeout_s: float = 600.0
+    latency_s: float = 0.0
+    """Added to each answer: benchmarks simulate a slow model with it."""
+    resuming: frozenset[str] = frozenset()
+    """Episodes that left calls before this run of the sweep began."""
+
+
+class Worker:
+    """Runs assignments; start it before, close it after."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        purse: PursePort | None,
+        limiters: Callable[[str], LimiterPort],
+    ) -> None:
+        """`limiters` gives a model its limiter, which all workers share."""
+        self.config = config
+        self._purse = purse
+        self._limiters = limiters
+        self._run = Run(config.run)
+        self._stack = contextlib.AsyncExitStack()
+        self._models: dict[str, asyncio.Task[Model]] = {}
+        self._recorded: asyncio.Task[dict[str, Recording]] | None = None
+        self._in_flight = 0
+        self._began = time.monotonic()
+
+    async def start(self) -> None:
+        """Raises PrerequisiteError when sandboxes cannot be opened here."""
+        self.backend = make_backend(self.config)
+        await self.backend.check()
+        self._stack.enter_context(self._run.working())
+        self._writer = await self._stack.enter_async_context(Writer(self._run))
+        self._pool = Pool(self.backend, self.config.slots)
+        self._stack.push_async_callback(self._pool.close)
+        self._began = time.monotonic()
+
+    async def close(self) -> None:
+        """Flush, and end sandboxes and models. Raises StoreError when rows could not be written."""
+        for task in self._models.values():
+            with contextlib.suppress(Exception):  # it never opened: its episodes have said so
+                await (await task).close()
+        await self._stack.aclose()
+
+    async def check(self) -> None:
+        """Raises PrerequisiteError when this worker's back end does not serve any more."""
+        await self.backend.check()
+
+    async def run(self, assignment: Assignment) -> Outcome:
+        """One attempt, committed. Raises StoreError, PrerequisiteError."""
+        self._in_flight += 1
+        try:
+            spec = assignment.spec
+            model = await self._model(spec.model)
+            recording = await self._recording(assignment)
+            means = Means(
+                slots=self._pool,
+                image=self.config.image,
+                model=model,
+                writer=self._writer,
+                purse=self._purse,
+                upper_bound_usd=self._upper_bound(spec.model),
+                sweep=self.config.sweep,
+            )
+            row = await run_episode(spec, assignment.attempt, means, recording)
+        finally:
+            self._in_flight -= 1
+        return Outcome(
+            episode_id=row.episode_id,
+            attempt=row.attempt,
+            end=EpisodeEnd(row.end),
+            error=row.error,
+            label=row.label,
+            model=row.model,
+            executions=row.executions,
+            branches=row.branches,
+            calls=row.calls,
+            cost_usd=row.cost_usd,
+        )
+
+    def stats(self) -> WorkerStats:
+        """Now."""
+        return WorkerStats(
+            name=self._writer.name,
+            in_flight=self._in_flight,
+            waiting=self._pool.waiting,
+            slots=self.config.slots,
+            busy_s=self._pool.busy_s,
+            alive_s=time.monotonic() - self._began,
+            rss_mib=rss_mib(),
+        )
+
+    async def _model(self, name: str) -> Model:
+        task = self._models.get(name)
+        if task is None:
+            task = self._models[name] = asyncio.create_task(self._open(name))
+        return await asyncio.shield(task)
+
+    async def _open(self, name: str) -> Model:
+        from runner.llm import open_model
+
+        model = await open_model(
+            name,
+            limiter=self._limiters(name),
+            prices=self.config.prices,
+            timeout_s=self.config.model_timeout_s,
+        )
+        return Delayed(model, self.config.latency_s) if self.config.latency_s else model
+
+    def _upper_bound(self, model: str) -> Callable[[Question], float]:
+        from runner.purse import upper_bound_usd
+
+        price = self.config.prices.of(model)
+
+        def bound(question: Question) -> float:
+            if price is None:
+                raise PrerequisiteError(f"the price of {model} is not known, so no cap can hold")
+            return upper_bound_usd(question, price)
+
+        return bound
+
+    async def _recording(self, assignment: Assignment) -> Recording:
+        """What the episode's earlier attempts left."""
+        if not assignment.replay:
+            return Recording()
+        spec_id = assignment.spec.id
+        if spec_id in self.config.resuming:
+            if self._recorded is None:
+                ids = set(self.config.resuming)
+                self._recorded = asyncio.create_task(asyncio.to_thread(self._run.recordings, ids))
+            found = (await asyncio.shield(self._recorded)).pop(spec_id, None)
+            if found is not None:
+                return found
+        await self._writer.durable()
+        return (await asyncio.to_thread(self._run.recordings, {spec_id}))[spec_id]
+
+
+class Delayed:
+    """A model with latency added, for benchmarks of the engine."""
+
+    def __init__(self, model: Model, seconds: float) -> None:
+        self.name = model.name
+        self._model = model
+        self._seconds = seconds
+
+    async def ask(self, question: Question, sample: int) -> Answer:
+        """As the model, later."""
+        await asyncio.sleep(self._seconds)
+        answer = await self._model.ask(question, sample)
+        return replace(answer, latency_s=answer.latency_s + self._seconds)
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()
+
+
+def make_backend(config: WorkerConfig) -> Backend:
+    """Raises PrerequisiteError when isolation is asked for and cannot be had."""
+    if config.sandbox == "docker":
+        from sandboxes.docker import DockerBackend
+
+        return DockerBackend(run=config.run, limits=config.limits)
+    from sandboxes.local import LocalBackend
+
+    return LocalBackend(run=config.run, limits=config.limits, isolated=config.isolated)
+
+
+def rss_mib() -> float:
+    """Resident memory of this process, in MiB."""
+    with open("/proc/self/statm") as file:  # noqa: PTH123  # read often: no Path object for it
+        pages = int(file.read().split()[1])
+    return pages * resource.getpagesize() / (1024 * 1024)
+
+
+Starter = Callable[[WorkerConfig], Awaitable[Worker]]
