@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from runner.nouns import EpisodeEnd
-from runner.worker import Assignment, Outcome, WorkerStats
+from runner.nouns import EpisodeEnd, EpisodeSpec
 from sandboxes.errors import CorridorError, PrerequisiteError
 
 ATTEMPTS = {EpisodeEnd.INFRA_ERROR: 3, EpisodeEnd.MODEL_ERROR: 2}
@@ -22,6 +22,47 @@ LOSSES = 5
 """Attempts that may go down with their worker before an episode is given up for this run."""
 PATIENCE_S = 600.0
 """Without any worker for so long, the run stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one episode."""
+
+    spec: EpisodeSpec
+    attempt: int
+    replay: bool
+    """Whether earlier attempts may have left calls that answer for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the driver is told of a committed attempt."""
+
+    episode_id: str
+    attempt: int
+    end: EpisodeEnd
+    error: str | None
+    label: str
+    model: str
+    executions: int
+    branches: int | None
+    calls: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """How a worker fares."""
+
+    name: str
+    in_flight: int
+    waiting: int
+    """Steps that wait for a sandbox."""
+    slots: int
+    busy_s: float
+    """Seconds that its slots were held, summed."""
+    alive_s: float
+    rss_mib: float
 
 
 class WorkerLost(CorridorError):

@@ -17,13 +17,13 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from runner import llm
-from runner.dispatch import Dispatcher
+from runner.dispatch import Assignment, Dispatcher, Outcome
 from runner.nouns import EpisodeEnd, EpisodeSpec
 from runner.prices import Prices
 from runner.progress import View
 from runner.store import Run
 from runner.sweep import Sweep, planned_rows
-from runner.worker import Assignment, Outcome, WorkerConfig
+from runner.worker import WorkerConfig
 from sandboxes.errors import PrerequisiteError, UsageError
 from sandboxes.images import DockerImages, Images, LocalImages
 from sandboxes.local import isolation

@@ -10,10 +10,10 @@ import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-from runner.dispatch import Dispatcher, WorkerLost
+from runner.dispatch import Assignment, Dispatcher, Outcome, WorkerLost, WorkerStats
 from runner.limiter import Limiter, LimiterPort
 from runner.purse import Purse
-from runner.worker import Assignment, Outcome, Worker, WorkerConfig, WorkerStats
+from runner.worker import Worker, WorkerConfig
 from sandboxes.errors import PrerequisiteError, UsageError
 
 

@@ -60,37 +60,51 @@ import {module} as module
 import inspect
 
 POOL = [{pool}]
-names = sorted(name for name in vars(module) if not name.startswith("__"))
-avoided = {avoided}
+AVOIDED = {avoided}
+
+
+def plain(name):
+    return not name.startswith("__") and not any(word in name.lower() for word in AVOIDED)
+
+
+def attempts(thing):
+    try:
+        kinds = [parameter.kind for parameter in inspect.signature(thing).parameters.values()
+                 if parameter.default is parameter.empty]
+        size = sum(kind in (0, 1) for kind in kinds) + {extra}
+    except (TypeError, ValueError):
+        size = 1
+    for turn in range({turns}):
+        arguments = [POOL[(turn * 2 + place) % len(POOL)] for place in range(size)]
+        try:
+            made = thing(*arguments)
+        except Exception as error:
+            print(type(error).__name__)
+            continue
+        if inspect.iscoroutine(made):
+            made.close()
+        elif inspect.isgenerator(made):
+            try:
+                list(zip(made, range(20)))
+            except Exception as error:
+                print(type(error).__name__)
+        else:
+            yield made
+
+
+package = module.__name__.split(".")[0]
+names = sorted(name for name in vars(module) if plain(name))
 for name in names[{part}::{parts}]:
     thing = getattr(module, name)
-    if not callable(thing) or getattr(thing, "__module__", None) != module.__name__:
+    if not callable(thing) or str(getattr(thing, "__module__", "")).split(".")[0] != package:
         continue
-    if any(word in name.lower() for word in avoided):
-        continue
-    for size in range({least}, {most}):
-        try:
-            made = thing(*POOL[:size])
-            if inspect.iscoroutine(made):
-                made.close()
-                continue
-            if inspect.isclass(thing):
-                for part in sorted(vars(thing)):
-                    if part.startswith("__") or any(word in part.lower() for word in avoided):
-                        continue
-                    member = getattr(made, part)
-                    if inspect.iscoroutinefunction(member):
-                        continue
-                    if inspect.ismethod(member):
-                        for more in range({least}, {most}):
-                            try:
-                                result = member(*POOL[:more])
-                                if inspect.isgenerator(result):
-                                    list(zip(result, range(20)))
-                            except Exception as error:
-                                pass
-        except Exception as error:
-            print(name, type(error).__name__)
+    for made in attempts(thing):
+        if inspect.isclass(thing):
+            for part in sorted(filter(plain, dir(type(made)))):
+                member = getattr(type(made), part, None)
+                if inspect.isfunction(member):
+                    for _ in attempts(getattr(made, part)):
+                        pass
 print("done", len(names))
 """
 """A script that tries a share of the module's public names with values from a pool."""
@@ -142,16 +156,14 @@ def _script(text: str, draw: random.Random, position: int) -> str:
     if survey or not callees:
         ran = int(known[1]) if known else draw.randrange(4)
         parts = 6 if known else 12
-        pool = _pool(text, draw)
-        least = 0 if "STAGNATION" not in text else 1
         return SURVEY.format(
             module=module,
-            pool=", ".join(pool),
+            pool=", ".join(_pool(text, draw)),
             avoided=repr(AVOIDED),
             part=(ran + position) % parts,
             parts=parts,
-            least=least,
-            most=least + 3,
+            extra=1 if "STAGNATION" in text else 0,
+            turns=3 if known else 2,
         ).rstrip()
     return _direct(module, callees, draw)
 
@@ -178,7 +190,7 @@ def _pool(text: str, draw: random.Random) -> list[str]:
     elif "interactions" in text:
         kinds = ["callable", "dict", "list", "text", "object"]
     else:
-        kinds = draw.sample(list(_GUESSES), 5)
+        kinds = ["text", *draw.sample(sorted(_GUESSES), 4)]
     return [draw.choice(_GUESSES[kind]) for kind in kinds]
 
 

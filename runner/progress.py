@@ -9,8 +9,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, TextIO
 
-from runner.dispatch import Dispatcher, WorkerLost
-from runner.worker import Outcome, WorkerStats
+from runner.dispatch import Dispatcher, Outcome, WorkerLost, WorkerStats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,14 +11,15 @@ import asyncio
 import contextlib
 import resource
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sandboxes.pool import Pool
 
+from runner.dispatch import Assignment, Outcome, WorkerStats
 from runner.episode import Means, run_episode
-from runner.nouns import Answer, EpisodeEnd, EpisodeSpec, Limits, Question
+from runner.nouns import Answer, EpisodeEnd, Limits, Question
 from runner.store import Recording, Run, Writer
 from sandboxes.errors import PrerequisiteError
 from sandboxes.sandbox import Backend, Image
@@ -28,47 +29,6 @@ if TYPE_CHECKING:
     from runner.llm import Model
     from runner.prices import Prices
     from runner.purse import PursePort
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One attempt at one episode."""
-
-    spec: EpisodeSpec
-    attempt: int
-    replay: bool
-    """Whether earlier attempts may have left calls that answer for nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the driver is told of a committed attempt."""
-
-    episode_id: str
-    attempt: int
-    end: EpisodeEnd
-    error: str | None
-    label: str
-    model: str
-    executions: int
-    branches: int | None
-    calls: int
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStats:
-    """How a worker fares."""
-
-    name: str
-    in_flight: int
-    waiting: int
-    """Steps that wait for a sandbox."""
-    slots: int
-    busy_s: float
-    """Seconds that its slots were held, summed."""
-    alive_s: float
-    rss_mib: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +216,3 @@ def rss_mib() -> float:
     with open("/proc/self/statm") as file:  # noqa: PTH123  # read often: no Path object for it
         pages = int(file.read().split()[1])
     return pages * resource.getpagesize() / (1024 * 1024)
-
-
-Starter = Callable[[WorkerConfig], Awaitable[Worker]]

@@ -129,6 +129,9 @@ class Sandbox(Protocol):
     Each method raises SandboxLost when the place is gone, SandboxError when it refuses.
     """
 
+    dirty: bool
+    """It is gone, or cannot promise a clean next step: close it and open another."""
+
     async def prepare(self, target: str) -> TargetFacts:
         """Get ready for a module. Raises TargetError when it cannot be measured here."""
         ...

@@ -11,7 +11,8 @@ import re
 from typing import Optional
 
 TELLTALE = re.compile(
-    r"sys\s*\.\s*modules|meta_path|path_hooks|path_importer_cache|\breload\b|\bgc\s*\.|settrace|setprofile"
+    r"sys\s*\.\s*modules|meta_path|path_hooks|path_importer_cache"
+    r"|\breload\s*\(|import reload|\bgc\s*\.|settrace|setprofile"
 )
 """Looks at, or changes, what was loaded: never preloaded, wherever it stands."""
 
