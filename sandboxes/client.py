@@ -41,8 +41,12 @@ class Stream(Protocol):
         """What is known of an end that nobody asked for."""
         ...
 
+    def stop(self) -> None:
+        """End the probe and everything below it, and with it a `receive` that waits. Never raises."""
+        ...
+
     def close(self) -> None:
-        """End the probe and everything below it. Never raises."""
+        """Give back what the stream holds; after `stop`, on the thread that sends and receives."""
         ...
 
 
@@ -58,6 +62,7 @@ class ProbeSandbox:
         self._connect = connect
         self._settings = settings
         self._stream: Stream | None = None
+        self._closed = False
         self._thread = concurrent.futures.ThreadPoolExecutor(1, f"sandbox-{name}")
         self.hello: Hello | None = None
         self.dirty = False
@@ -84,14 +89,29 @@ class ProbeSandbox:
 
     async def close(self) -> None:
         """See Sandbox.close."""
-        self.dirty = True
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            # Not on our thread: it may be waiting for a step that this very call must end.
-            await asyncio.to_thread(stream.close)
+        if self._closed:
+            return
+        self.dirty = self._closed = True
+        # To the end, even when who closes is cancelled meanwhile.
+        await asyncio.shield(asyncio.to_thread(self._end))
+
+    def _end(self) -> None:
+        # Not on our thread: it may be waiting for a step that this very call must end.
+        if self._stream is not None:
+            self._stream.stop()
+        self._thread.submit(self._release).result()
         self._thread.shutdown(wait=False)
 
+    def _release(self) -> None:
+        # Last on our thread: what `_start` connected while `close` was called is found here.
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.stop()
+            stream.close()
+
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closed:
+            raise SandboxLost(f"{self.name}: it is closed")
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, lambda: work(*args, **kwargs))
@@ -100,11 +120,11 @@ class ProbeSandbox:
             raise
 
     def _start(self) -> None:
-        self._stream = self._connect()
+        stream = self._stream = self._connect()
         try:
-            self._stream.set_timeout(START_TIMEOUT_S)
-            self._stream.send(bundle(self._settings))
-            hello = self._receive()
+            stream.set_timeout(START_TIMEOUT_S)
+            stream.send(bundle(self._settings))
+            hello = self._receive(stream)
         except (OSError, messages.BadFrame) as error:
             raise self._lost(error) from error
         if not isinstance(hello, Hello) or hello.protocol != messages.PROTOCOL:
@@ -112,12 +132,13 @@ class ProbeSandbox:
         self.hello = hello
 
     def _ask(self, request: messages.Message, timeout_s: float) -> messages.Message:
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             raise SandboxLost(f"{self.name}: it is closed")
         try:
-            self._stream.set_timeout(timeout_s)
-            self._stream.send(messages.encode(request))
-            answer = self._receive()
+            stream.set_timeout(timeout_s)
+            stream.send(messages.encode(request))
+            answer = self._receive(stream)
         except (OSError, messages.BadFrame) as error:
             raise self._lost(error) from error
         if isinstance(answer, Problem):
@@ -126,10 +147,7 @@ class ProbeSandbox:
             raise kind(f"{self.name}: {answer.where}: {answer.message}")
         return answer
 
-    def _receive(self) -> messages.Message:
-        stream = self._stream
-        if stream is None:
-            raise OSError("closed meanwhile")
+    def _receive(self, stream: Stream) -> messages.Message:
         body = messages.read_frame(stream.receive)
         if body is None:
             raise OSError("its probe ended")

@@ -18,9 +18,23 @@ SHELL = """\
 mkdir -p "$1" && cd "$1" && head -c "$2" > script.py || exit 97
 timeout -s KILL "$3" "$4" -m coverage run --branch --source="$5" script.py </dev/null >../step.out 2>&1
 echo "exit $?"
-"$4" -m coverage json -q -o - 2>&1
+"$4" -c "$6" 2>&1
 """
-"""For `sh -c SHELL sh FOLDER BYTES TIMEOUT PYTHON TARGET`; the script comes on standard input."""
+"""For `sh -c SHELL sh FOLDER BYTES TIMEOUT PYTHON TARGET REPORT`; the script comes on standard input."""
+
+REPORT = """\
+import sys
+from coverage import cmdline, jsonreport, results
+if not hasattr(results.Analysis, "executed_branch_arcs"):
+    one = jsonreport.JsonReporter.report_one_file
+    def report_one_file(self, data, analysis):
+        report, lines = one(self, data, analysis), set(analysis._branch_lines())
+        report["executed_branches"] = [arc for arc in analysis.arcs_executed() if arc[0] in lines]
+        return report
+    jsonreport.JsonReporter.report_one_file = report_one_file
+sys.exit(cmdline.main(["json", "-q", "-o", "-"]))
+"""
+"""`coverage json`; before 6.5 that does not list executed branches. Here it does, as 6.5 counts them."""
 
 _KILLED = (124, 137)
 
@@ -31,6 +45,7 @@ def environment(image: Image, home: str = "/tmp") -> dict[str, str]:
         "PYTHONPATH": image.kit,
         # Sets of strings are in the same order in every process: the same script, the same branches.
         "PYTHONHASHSEED": "0",
+        "COVERAGE_RUN": "true",  # `coverage run` sets it
         "HOME": home,
         "TMPDIR": home,
     }
@@ -48,6 +63,7 @@ def command(image: Image, target: str, script: bytes, limits: Limits, folder: st
         f"{limits.timeout_s:.1f}",
         image.python,
         target,
+        REPORT,
     ]
 
 
@@ -68,5 +84,8 @@ def parse(output: str, facts: TargetFacts, seconds: float) -> Cold:
     report = json.loads(rest[start:])["files"].get(facts.file)
     if report is None:
         return Cold(Measurement(frozenset(), frozenset()), code, seconds, output[-2000:])
+    # Current coverage.py itself leaves out arcs that it holds impossible and lines that are no
+    # statements; the older ones in older Pythons' kits list them.
     branches: frozenset[Arc] = frozenset((src, dst) for src, dst in report["executed_branches"])
-    return Cold(Measurement(branches, frozenset(report["executed_lines"])), code, seconds, "")
+    lines = frozenset(report["executed_lines"]) & facts.statements
+    return Cold(Measurement(branches & facts.branches, lines), code, seconds, "")

@@ -14,7 +14,6 @@ import os
 import secrets
 import socket
 import struct
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +29,16 @@ if TYPE_CHECKING:
     import docker
 
 TMPFS_MIB = 512
+SHM_MIB = 64
 KEEPERS_MIB = 2048
 """Memory for the probe and its zygotes, on top of what a step may use."""
 KEEPERS_PROCESSES = 64
 LIFE_S = 6 * 3600
 API_TIMEOUT_S = 180
+SETTINGS = Settings(
+    scratch=cold.SCRATCH, writable=["/tmp", "/dev/shm"], isolate="uid", tmpfs_mib=TMPFS_MIB, life_s=LIFE_S
+)
+DEFAULT_HOST = "unix:///var/run/docker.sock"
 STDOUT, STDERR = 1, 2
 
 
@@ -47,23 +51,16 @@ class DockerBackend:
         """`run` labels the containers; `limits` sizes them."""
         self.run = run
         self.limits = limits or Limits()
-        self._local = threading.local()
 
     async def check(self) -> None:
         """See Backend.check."""
-        await asyncio.to_thread(self.engine)
+        client = await asyncio.to_thread(connect)
+        client.close()
 
     async def open(self, image: Image) -> ProbeSandbox:
         """See Backend.open."""
         name = f"corridor-{secrets.token_hex(6)}"
-        settings = Settings(
-            scratch=cold.SCRATCH,
-            writable=["/tmp", "/dev/shm"],
-            isolate="uid",
-            tmpfs_mib=TMPFS_MIB,
-            life_s=LIFE_S,
-        )
-        sandbox = ProbeSandbox(name, lambda: self._start(name, image), settings)
+        sandbox = ProbeSandbox(name, lambda: self._start(name, image), SETTINGS)
         try:
             await sandbox.start()
         except BaseException:
@@ -75,26 +72,30 @@ class DockerBackend:
         """See Backend.cold: one `docker run`."""
         return await asyncio.to_thread(self._cold, image, facts, script, limits)
 
-    def engine(self) -> docker.DockerClient:
-        """A client of this thread's own. Raises PrerequisiteError when no engine answers."""
-        client = getattr(self._local, "client", None)
-        if client is None:
-            client = self._local.client = connect()
-        return client
-
     def bare(self, image: Image) -> BareContainer:
         """A running container to execute scripts in without measuring; for benchmarks."""
-        return BareContainer(self, image)
+        name = f"corridor-bare-{secrets.token_hex(6)}"
+        return BareContainer(self.create(name, image, ["sleep", str(LIFE_S)], user="20000:20000"), image)
 
-    def create(self, name: str, image: Image, command: list[str], user: str) -> str:
-        """A container that is ready to be attached and started; its id.
+    def create(self, name: str, image: Image, command: list[str], user: str) -> Container:
+        """A container that is ready to be attached and started.
 
-        Raises PrerequisiteError when the image is not there, SandboxError otherwise.
+        Raises PrerequisiteError when the engine or the image is not there, SandboxError otherwise.
         """
+        client = connect()
+        try:
+            return Container(client, self._create(client, name, image, command, user))
+        except BaseException:
+            client.close()
+            raise
+
+    def _create(
+        self, client: docker.DockerClient, name: str, image: Image, command: list[str], user: str
+    ) -> str:
         import docker.errors
         from docker.types import LogConfig, Ulimit
 
-        api = self.engine().api
+        api = client.api
         mib = 1024 * 1024
         memory = (self.limits.memory_mib + TMPFS_MIB + KEEPERS_MIB) * mib
         labels = {LABEL: self.run or "-"} | Owner.me().labels(LIFE_S)
@@ -104,8 +105,11 @@ class DockerBackend:
                 init=True,
                 network_mode="none",
                 read_only=True,
-                tmpfs={"/tmp": f"mode=1777,size={TMPFS_MIB}m,nr_inodes=65536,exec"},
-                shm_size=64 * mib,
+                tmpfs={
+                    "/tmp": f"mode=1777,size={TMPFS_MIB}m,nr_inodes=65536,exec",
+                    # What the engine mounts there by itself may hold files without number.
+                    "/dev/shm": f"mode=1777,size={SHM_MIB}m,nr_inodes=65536",
+                },
                 cap_drop=["ALL"],
                 # What root needs to hand a step to another user, end it, and clear up after it.
                 cap_add=["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"],
@@ -137,31 +141,8 @@ class DockerBackend:
             raise SandboxError(f"{name}: the engine would not create a container: {error}") from error
         return str(made["Id"])
 
-    def attach(self, container: str) -> AttachedStream:
-        """Attach to a container and start it."""
-        import docker.errors
-
-        api = self.engine().api
-        try:
-            attached = api.attach_socket(
-                container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-            )
-            api.start(container)
-        except (docker.errors.DockerException, OSError) as error:
-            self.remove(container)
-            raise SandboxError(f"container {container[:12]} did not start: {error}") from error
-        return AttachedStream(self, container, attached)
-
-    def remove(self, container: str) -> None:
-        """Kill and remove; a container that is gone already is fine."""
-        import docker.errors
-
-        # Gone, or going: it removes itself, and `corridor clean` finds what does not.
-        with contextlib.suppress(docker.errors.DockerException, PrerequisiteError, OSError):
-            self.engine().api.remove_container(container, force=True)
-
     def _start(self, name: str, image: Image) -> AttachedStream:
-        return self.attach(self.create(name, image, [image.python, "-c", BOOT], user="0:0"))
+        return self.create(name, image, [image.python, "-c", BOOT], user="0:0").attach()
 
     def _cold(self, image: Image, facts: TargetFacts, script: str, limits: Limits) -> Cold:
         data = cold.script_bytes(script)
@@ -172,7 +153,7 @@ class DockerBackend:
             cold.command(image, facts.target, data, limits),
             user="20000:20000",
         )
-        stream = self.attach(container)
+        stream = container.attach()
         try:
             stream.set_timeout(limits.timeout_s + API_TIMEOUT_S)
             stream.send(data)
@@ -182,15 +163,55 @@ class DockerBackend:
         except OSError as error:
             raise SandboxLost(f"the reference run of {facts.target}: {error}") from error
         finally:
+            stream.stop()
             stream.close()
         return cold.parse(b"".join(chunks).decode("utf-8", "replace"), facts, time.perf_counter() - began)
+
+
+class Container:
+    """One container, and the client that made it: clients are not to be shared between threads."""
+
+    def __init__(self, client: docker.DockerClient, id: str) -> None:
+        self._client = client
+        self.id = id
+
+    @property
+    def api(self) -> Any:
+        """The engine's."""
+        return self._client.api
+
+    def attach(self) -> AttachedStream:
+        """Attach to it and start it. Raises SandboxError, and gives it up then."""
+        import docker.errors
+
+        try:
+            attached = self.api.attach_socket(
+                self.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            )
+            self.api.start(self.id)
+        except (docker.errors.DockerException, OSError) as error:
+            self.remove()
+            self.close()
+            raise SandboxError(f"container {self.id[:12]} did not start: {error}") from error
+        return AttachedStream(self, attached)
+
+    def remove(self) -> None:
+        """Kill and remove; one that is gone already is fine."""
+        import docker.errors
+
+        # Gone, or going: it removes itself, and `corridor clean` finds what does not.
+        with contextlib.suppress(docker.errors.DockerException, OSError):
+            self.api.remove_container(self.id, force=True)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
 
 
 class AttachedStream:
     """A container's standard streams (docker engine API, "Attach to a container", stream format)."""
 
-    def __init__(self, backend: DockerBackend, container: str, attached: Any) -> None:
-        self._backend = backend
+    def __init__(self, container: Container, attached: Any) -> None:
         self.container = container
         self._attached = attached
         self._socket: socket.socket = getattr(attached, "_sock", attached)
@@ -223,14 +244,19 @@ class AttachedStream:
     def why_ended(self) -> str:
         """See client.Stream."""
         said = self._errors.decode("utf-8", "replace").strip()
-        return f"container {self.container[:12]} last said: {said[-800:]}" if said else "it said nothing"
+        return f"container {self.container.id[:12]} last said: {said[-800:]}" if said else "it said nothing"
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """See client.Stream."""
         with contextlib.suppress(OSError):  # the other end may have closed it
             self._socket.shutdown(socket.SHUT_RDWR)
+        self.container.remove()
+
+    def close(self) -> None:
+        """See client.Stream."""
         self._attached.close()
-        self._backend.remove(self.container)
+        self._socket.close()
+        self.container.close()
 
     def _exactly(self, size: int) -> bytes:
         chunks = []
@@ -246,12 +272,10 @@ class AttachedStream:
 class BareContainer:
     """Scripts by exec in a running container, without coverage: the floor that benchmarks compare with."""
 
-    def __init__(self, backend: DockerBackend, image: Image) -> None:
-        self._backend = backend
+    def __init__(self, container: Container, image: Image) -> None:
+        self._container = container
         self._image = image
-        name = f"corridor-bare-{secrets.token_hex(6)}"
-        self._container = backend.create(name, image, ["sleep", str(LIFE_S)], user="20000:20000")
-        backend.engine().api.start(self._container)
+        container.api.start(container.id)
 
     def put(self, script: str) -> str:
         """Write a script into the container; its path."""
@@ -267,11 +291,12 @@ class BareContainer:
 
     def close(self) -> None:
         """Remove it."""
-        self._backend.remove(self._container)
+        self._container.remove()
+        self._container.close()
 
     def _exec(self, command: list[str]) -> int:
-        api = self._backend.engine().api
-        made = api.exec_create(self._container, command)
+        api = self._container.api
+        made = api.exec_create(self._container.id, command)
         api.exec_start(made["Id"])
         return int(api.exec_inspect(made["Id"])["ExitCode"])
 
@@ -281,11 +306,18 @@ def connect() -> docker.DockerClient:
     import docker
     import docker.errors
 
+    where = os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    client = None
     try:
+        if where.startswith("unix://"):
+            # docker-py leaves a socket that could not connect to the garbage collector, which complains.
+            with socket.socket(socket.AF_UNIX) as trial:
+                trial.connect(where.removeprefix("unix://"))
         client = docker.from_env(timeout=API_TIMEOUT_S)
         client.ping()
     except (docker.errors.DockerException, OSError) as error:
-        where = os.environ.get("DOCKER_HOST", "the default socket")
+        if client is not None:
+            client.close()
         raise PrerequisiteError(
             f"no Docker engine answers at {where} ({error}); start one, or use --sandbox local"
         ) from error

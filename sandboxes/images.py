@@ -6,6 +6,7 @@ small layer or folder, never into its site-packages.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
@@ -22,6 +23,7 @@ from sandboxes import wheels
 from sandboxes.cache import cache, only_one
 from sandboxes.docker import connect
 from sandboxes.errors import PrerequisiteError, UsageError
+from sandboxes.owner import scratch_prefix
 from sandboxes.sandbox import Image
 
 KIT = "/opt/corridor/kit"
@@ -106,28 +108,31 @@ class DockerImages:
         import docker.errors
 
         tag = _tag(recipe)
-        try:
-            found = connect().images.get(tag)
-        except docker.errors.ImageNotFound:
-            return None
-        return Image(tag, str(found.id), "docker", kit=KIT)
+        with contextlib.closing(connect()) as client:
+            try:
+                found = client.images.get(tag)
+            except docker.errors.ImageNotFound:
+                return None
+            return Image(tag, str(found.id), "docker", kit=KIT)
 
     def build(self, recipe: Recipe) -> Image:
         """See Images.build."""
         with only_one(f"image-{recipe.id[:12]}"):
             found = self.find(recipe)
-            return found or self._build(recipe)
+            if found is not None:
+                return found
+            with contextlib.closing(connect()) as client:
+                return self._build(client, recipe)
 
-    def _build(self, recipe: Recipe) -> Image:
-        client = connect()
+    def _build(self, client: Any, recipe: Recipe) -> Image:
         machine = str(client.info()["Architecture"])
-        with tempfile.TemporaryDirectory(prefix="corridor-image-") as name:
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             context = Path(name)
             shutil.copytree(wheels.fetch(recipe.requirements, recipe.python, machine), context / "wheels")
             shutil.copy(recipe.requirements, context / "requirements.lock")
             shutil.copy(recipe.dockerfile, context / "Dockerfile")
             bare = _build(client, context, {"BASE": recipe.base}, {}, recipe)
-        with tempfile.TemporaryDirectory(prefix="corridor-kit-") as name:
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             context = Path(name)
             shutil.copytree(wheels.kit(recipe.python, machine), context / "kit")
             (context / "Dockerfile").write_text(_KIT_LAYER)
@@ -153,6 +158,7 @@ class LocalImages:
             if not (folder / "ready").exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 _make_environment(recipe, python, folder)
+                wheels.let_all_read(folder)
                 (folder / "ready").touch()
         return self._image(recipe, python)
 

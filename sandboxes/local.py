@@ -25,13 +25,17 @@ from sandboxes import cold
 from sandboxes.bundle import BOOT, bundle
 from sandboxes.client import ProbeSandbox
 from sandboxes.errors import PrerequisiteError, SandboxError
+from sandboxes.owner import scratch_prefix
 from sandboxes.probe.messages import Limits, Settings
 from sandboxes.sandbox import Cold, Image, TargetFacts
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc")
 """What of the host a step can read, besides its interpreter and packages."""
+WRITABLE = ("/tmp", "/dev/shm")
 NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child")
 USER_NAMESPACE = ("--user", "--map-root-user")
+END_TIMEOUT_S = 10.0
+"""What a probe may take to end by itself."""
 
 
 @functools.cache
@@ -61,7 +65,7 @@ class LocalBackend:
         self.prefix = None if isolated is False else isolation()
         if isolated and self.prefix is None:
             raise PrerequisiteError(
-                "this system gives no namespaces (Linux 5.12 and util-linux' unshare are needed, and user "
+                "this system gives no namespaces (Linux 5.14 and util-linux' unshare are needed, and user "
                 "namespaces unless you are root); use --sandbox docker, or --trust to run without isolation"
             )
 
@@ -96,13 +100,19 @@ class LocalBackend:
                 f"the environment {image.ref} is not here; make it with: corridor images build DATASET"
             )
         if self.prefix is not None:
+            for needed in (image.python, image.kit):
+                if needed.startswith(tuple(f"{place}/" for place in WRITABLE)):
+                    raise PrerequisiteError(
+                        f"a step gets an empty {' and '.join(WRITABLE)} and would not find {needed}; "
+                        "set CORRIDOR_CACHE to another place"
+                    )
             return "/tmp", Settings(
                 cold.SCRATCH,
-                ["/tmp", "/dev/shm"],
+                list(WRITABLE),
                 _isolate(),
                 visible=(*_visible(Path(image.python)), image.kit),
             )
-        home = tempfile.mkdtemp(prefix="corridor-")
+        home = tempfile.mkdtemp(prefix=scratch_prefix())
         return home, Settings(f"{home}/step", [home], "none")
 
     def _start(self, image: Image, home: str) -> PipeStream:
@@ -116,7 +126,7 @@ class LocalBackend:
         command = cold.command(image, facts.target, data, limits, settings.scratch)
         entering = b""
         if self.prefix is not None:
-            entering = bundle(settings._replace(command=tuple(command)))
+            entering = bundle(settings._replace(command=tuple(command), limits=limits))
             command = [*self.prefix, image.python, "-c", BOOT]
         environment = _environment(image, home)
         try:
@@ -185,10 +195,20 @@ class PipeStream:
         said = self._errors.read()[-800:].decode("utf-8", "replace").strip()
         return f"exit code {code}; it last said: {said or 'nothing'}"
 
+    def stop(self) -> None:
+        """See client.Stream. A probe that is left time to end reaps its zygotes; `init` need not."""
+        # Led elsewhere, not closed: the thread that sends may be about to use the number.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._in, inheritable=False)
+        os.close(null)
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
     def close(self) -> None:
         """See client.Stream."""
-        self._process.kill()
-        self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()

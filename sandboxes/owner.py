@@ -1,8 +1,9 @@
-"""Whose a container is, so that what a dead run left can be told from what a live one uses."""
+"""Whose a container or a scratch folder is: what a dead run left, told from what a live one uses."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Self
 LABEL = "corridor.run"
 OWNER = "corridor.owner"
 LEASE = "corridor.lease"
+_FOLDER = re.compile(r"corridor-(?P<host>.+)-(?P<pid>\d+)-(?P<started>\d*)-\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,12 @@ class Owner:
     @classmethod
     def me(cls) -> Self:
         """This process."""
-        return cls(socket.gethostname(), os.getpid(), _started(os.getpid()))
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process of this machine."""
+        return cls(socket.gethostname(), pid, _started(pid))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -35,6 +42,12 @@ class Owner:
         host, _, rest = text.partition(" ")
         pid, _, started = rest.partition(" ")
         return cls(host, int(pid), started) if pid.isdigit() else None
+
+    @classmethod
+    def of_folder(cls, name: str) -> Self | None:
+        """From a name that began with `scratch_prefix`; None for another."""
+        found = _FOLDER.fullmatch(name)
+        return cls(found["host"], int(found["pid"]), found["started"]) if found else None
 
     def labels(self, life_s: int) -> dict[str, str]:
         """For a container that this process opens now."""
@@ -47,7 +60,13 @@ class Owner:
         """Whether it lives; None when it is another machine's, which cannot be seen from here."""
         if self.host != socket.gethostname():
             return None
-        return _started(self.pid) == self.started and Path(f"/proc/{self.pid}").exists()
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # it lives, as somebody else's
+        return _started(self.pid) == self.started
 
 
 def abandoned(labels: Mapping[str, str], now: float) -> bool:
@@ -60,8 +79,15 @@ def abandoned(labels: Mapping[str, str], now: float) -> bool:
     return alive is False or (lease.isdigit() and now > int(lease) + 60)
 
 
+def scratch_prefix() -> str:
+    """For the name of a temporary folder: it says whose it is, for `leftovers` to see."""
+    me = Owner.me()
+    return f"corridor-{me.host}-{me.pid}-{me.started}-"
+
+
 def _started(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
         return ""
+    return "" if fields[0] in "ZX" else fields[19]  # one that has ended and was not waited for is dead

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from sandboxes.errors import SandboxLost
 from sandboxes.probe.server import MOST_ZYGOTES
 from sandboxes.sandbox import Backend, Image, Sandbox
 
@@ -28,15 +29,15 @@ class Place:
     image: Image | None = None
     sandbox: Sandbox | None = None
     knows: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """Targets that its sandbox has prepared, least recently used first."""
+    """Targets that its sandbox was lent for, least recently used first."""
 
     def suits(self, image: Image, target: str) -> int:
-        """2: knows the target; 1: has the image, or no sandbox yet; 0: has another image."""
+        """3: knows the target; 2: has the image; 1: has no sandbox yet; 0: has another image."""
         if self.sandbox is None:
             return 1
         if self.image != image:
             return 0
-        return 2 if target in self.knows else 1
+        return 3 if target in self.knows else 2
 
     def remember(self, target: str) -> None:
         """Its sandbox has a zygote for this target now, and may have given up its oldest."""
@@ -68,6 +69,7 @@ class Pool:
 
     def __init__(self, backend: Backend, slots: int) -> None:
         self._backend = backend
+        self._closed = False
         self._free = [Place() for _ in range(slots)]
         self._held: dict[Place, float] = {}
         self._queue: list[Request] = []
@@ -79,6 +81,11 @@ class Pool:
         return len(self._queue)
 
     @property
+    def open(self) -> int:
+        """Sandboxes that are open, in use or not."""
+        return sum(place.sandbox is not None for place in self._places())
+
+    @property
     def busy_s(self) -> float:
         """Seconds that slots were held so far, summed over all."""
         now = time.monotonic()
@@ -88,29 +95,48 @@ class Pool:
     async def slot(self, image: Image, target: str) -> AsyncIterator[Sandbox]:
         """A sandbox of `image` that nobody else uses meanwhile.
 
-        Raises what Backend.open raises. A sandbox that comes back dirty is closed.
+        Raises what Backend.open raises, and SandboxLost when the pool is closed. A sandbox
+        that comes back dirty is closed.
         """
         place = await self._acquire(image, target)
         try:
-            if place.sandbox is not None and place.image != image:
-                await place.empty()
-            if place.sandbox is None:
-                place.sandbox, place.image = await self._backend.open(image), image
+            sandbox = await self._sandbox(place, image)
             place.remember(target)
             try:
-                yield place.sandbox
+                yield sandbox
             finally:
-                if place.sandbox is not None and place.sandbox.dirty:
+                if sandbox.dirty:
                     await place.empty()
         finally:
             self._release(place)
 
     async def close(self) -> None:
         """Close every sandbox; those in use are closed under their users' hands."""
-        for place in [*self._free, *self._held]:
+        self._closed = True
+        for request in self._queue:
+            if not request.granted.done():
+                request.granted.set_exception(_closed())
+        self._queue.clear()
+        await asyncio.gather(*(place.empty() for place in self._places()))
+
+    def _places(self) -> list[Place]:
+        return [*self._free, *self._held]
+
+    async def _sandbox(self, place: Place, image: Image) -> Sandbox:
+        """The place's sandbox of that image, opened now if need be."""
+        if place.sandbox is not None and place.image == image:
+            return place.sandbox
+        await place.empty()
+        sandbox = place.sandbox = await self._backend.open(image)
+        place.image = image
+        if self._closed:
             await place.empty()
+            raise _closed()
+        return sandbox
 
     async def _acquire(self, image: Image, target: str) -> Place:
+        if self._closed:
+            raise _closed()
         if self._free:
             place = max(self._free, key=lambda one: one.suits(image, target))
             self._free.remove(place)
@@ -122,7 +148,7 @@ class Pool:
             except asyncio.CancelledError:
                 if request in self._queue:
                     self._queue.remove(request)
-                elif not request.granted.cancelled():
+                elif not request.granted.cancelled() and request.granted.exception() is None:
                     self._pass_on(request.granted.result())
                 raise
         self._held[place] = time.monotonic()
@@ -146,8 +172,14 @@ class Pool:
         request.granted.set_result(place)
 
     def _next(self, place: Place) -> Request:
-        """The first who waits, or a later one whose target is known if the first can wait a little."""
-        first = self._queue[0]
-        if first.overtaken >= OVERTAKEN:
-            return first
-        return max(self._queue, key=lambda one: place.suits(one.image, one.target))
+        """Whom it suits best, the first of equals; nobody behind one who was overtaken enough."""
+        candidates = []
+        for request in self._queue:
+            candidates.append(request)
+            if request.overtaken >= OVERTAKEN:
+                break
+        return max(candidates, key=lambda one: place.suits(one.image, one.target))
+
+
+def _closed() -> SandboxLost:
+    return SandboxLost("the pool of sandboxes is closed")

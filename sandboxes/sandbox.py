@@ -1,6 +1,6 @@
 """The Sandbox protocol: what a place to run candidate code offers, whatever it is made of.
 
-Every back end passes tests/sandboxes/conformance.py, the fake included.
+Every back end passes tests/sandboxes/conformance.py, the fake as far as it needs no execution.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ __all__ = [
 
 Arc = tuple[int, int]
 """(from line, to line); a negative line is a way in or out of the code object starting there."""
+
+NO_MEMORY = "OSError: [Errno 12]"
+"""How Python tells that the kernel would not map memory."""
 
 
 class StepOutcome(enum.StrEnum):
@@ -169,7 +172,7 @@ def classify(ran: Ran) -> StepOutcome:
         return StepOutcome.TIMEOUT
     if ran.oom_killed and ran.signal is not None:
         return StepOutcome.OOM
-    if ran.exception_class == "MemoryError":
+    if ran.exception_class == "MemoryError" or (ran.exception or "").startswith(NO_MEMORY):
         return StepOutcome.OOM
     if ran.signal is not None:
         return StepOutcome.CRASHED

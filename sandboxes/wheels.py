@@ -15,8 +15,8 @@ from sandboxes.errors import PrerequisiteError
 
 KITS = Path(__file__).parent / "kits"
 CURRENT = "7.17.5"
-COVERAGE = {(3, 6): "6.2", (3, 7): "7.2.7", (3, 8): "7.6.1", (3, 9): "7.10.7"}
-"""The last coverage.py that supports each older Python (its change log); CURRENT from 3.10."""
+COVERAGE = {(3, 6): "6.2", (3, 7): "7.2.7", (3, 8): "7.6.1", (3, 9): "7.10.7", (3, 10): "7.16.2"}
+"""The last coverage.py that supports each older Python (its change log); CURRENT from 3.11."""
 
 _GLIBC = (5, 12, 17, 24, 26, 27, 28, 31, 34, 35)
 _OLD_TAGS = ("manylinux1", "manylinux2010", "manylinux2014")
@@ -61,8 +61,16 @@ def kit(python: str, machine: str) -> Path:
             for wheel in wheels.glob("*.whl"):
                 with zipfile.ZipFile(wheel) as archive:
                     archive.extractall(part)
+            let_all_read(part)
             part.rename(folder)
     return folder
+
+
+def let_all_read(folder: Path) -> None:
+    """Whatever the umask was: a step runs as a user of its own."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
 
 
 def _download(requirements: Path, python: str, machine: str, folder: Path) -> None:

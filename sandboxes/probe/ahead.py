@@ -49,13 +49,18 @@ def look_at(target: str) -> Dict[str, Any]:
 
 
 def try_imports(names: List[str], package: str) -> Dict[str, Any]:
-    """In a child: {bad: the first of `names` that fails to import, or brings in the target's package}."""
+    """In a child: {bad: the first of `names` that cannot be imported ahead}.
+
+    It fails to import, it brings in the target's package, or it starts threads, which a fork would lose.
+    """
     for name in names:
         try:
             importlib.import_module(name)
         except BaseException:
             return {"bad": name}
         if any(loaded.split(".")[0] == package for loaded in sys.modules):
+            return {"bad": name}
+        if len(os.listdir("/proc/self/task")) > 1:
             return {"bad": name}
     return {}
 
@@ -83,17 +88,18 @@ def keep_code(own: List[Tuple[str, str]]) -> None:
             except (OSError, ImportError, SyntaxError):
                 continue  # the step will meet it, and say so
 
-    def get_code(self: Any, fullname: str) -> Any:
+    # Bound here: a script may patch what `os` holds before it imports.
+    def get_code(self: Any, fullname: str, signature: Any = _signature, load: Any = load) -> Any:
         found = kept.get(self.path)
-        if found is not None and found[0] == _signature(self.path):
+        if found is not None and found[0] == signature(self.path):
             return found[1]
         return load(self, fullname)
 
     loader_class.get_code = get_code  # type: ignore[method-assign]  # for the steps that are forked from here
 
 
-def _signature(file: str) -> Tuple[int, int]:
-    facts = os.stat(file)
+def _signature(file: str, stat: Any = os.stat) -> Tuple[int, int]:
+    facts = stat(file)
     return facts.st_mtime_ns, facts.st_size
 
 

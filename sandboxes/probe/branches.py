@@ -38,14 +38,14 @@ class Analysis:
         """Every arc that could be reported as an executed branch, sorted."""
         return sorted(arc for arc in self.possible if arc[0] in self.branch_lines)
 
-    def executed(self, raw: Iterable[Any]) -> Tuple[List[Arc], List[int]]:
+    def executed(self, arcs: Iterable[Arc]) -> Tuple[List[Arc], List[int]]:
         """(branches, lines) of one step from its tracer's arcs, each sorted.
 
         Same steps as coverage/results.py, analysis_from_file_reporter: lines are the ends
         of arcs; arcs are moved to first lines of statements; an arc within one statement
         is its only way out, if it has only one.
         """
-        arcs = [unpack(item) for item in raw]
+        arcs = list(arcs)
         ends = {line for arc in arcs for line in arc if line > 0}
         lines = set(self._reporter.translate_lines(ends)) & self.statements
         moved = set()
@@ -56,17 +56,3 @@ class Analysis:
                 moved.add((src, self._only_way[src]))
         taken = set(self._reporter.translate_arcs(moved)) & self.possible
         return sorted(arc for arc in taken if arc[0] in self.branch_lines), sorted(lines)
-
-
-def unpack(item: Any) -> Arc:
-    """An arc from a tracer's own notation: a pair, or the C tracer's packed integer.
-
-    Bits 0-27 and 28-55 hold the two lines, bits 56 and 57 their signs
-    (coverage/ctracer/tracer.c, CTracer_record_pair).
-    """
-    if not isinstance(item, int):
-        src, dst = item
-        return src, dst
-    src = item & 0xFFFFFFF
-    dst = (item >> 28) & 0xFFFFFFF
-    return (-src if item >> 56 & 1 else src), (-dst if item >> 57 & 1 else dst)

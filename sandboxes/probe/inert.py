@@ -11,15 +11,18 @@ import re
 from typing import Optional
 
 TELLTALE = re.compile(
-    r"sys\s*\.\s*modules|meta_path|path_hooks|path_importer_cache"
+    r"sys\s*\.\s*modules|\bfrom\s+sys\b|\bsys\s+as\b|meta_path|path_hooks|path_importer_cache"
     r"|\breload\s*\(|import reload|\bgc\s*\.|settrace|setprofile"
 )
 """Looks at, or changes, what was loaded: never preloaded, wherever it stands."""
 
+LONGEST = 20000
+"""Characters. Up to Python 3.10 a sum of some 100,000 terms kills who parses it: here, the probe's server."""
+
 
 def starts_inert(script: str, target: str) -> bool:
     """True when everything before the first import of the target's package is without effect on imports."""
-    if TELLTALE.search(script):
+    if len(script) > LONGEST or TELLTALE.search(script):
         return False
     try:
         tree = ast.parse(script.encode("utf-8", "surrogatepass"))

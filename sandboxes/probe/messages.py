@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     timeout_s: float = 60.0
     """Wall clock from the fork to the end of the script, in seconds."""
     memory_mib: int = 2048
-    """Private writable memory of each process (RLIMIT_DATA), in MiB."""
+    """Private writable memory of each process (RLIMIT_DATA), in MiB; four times that in address space."""
     processes: int = 256
     """Processes and threads that may live at once."""
     file_mib: int = 256
@@ -46,6 +46,8 @@ class Settings(NamedTuple):
     """With 'mounts': the paths of the host that can be seen, read-only. Nothing else can."""
     command: Tuple[str, ...] = ()
     """Become this command, confined like a step, instead of serving."""
+    limits: Limits = Limits()
+    """Of the command."""
     life_s: int = 6 * 3600
     """The probe ends by itself after so long, whatever became of the host."""
 

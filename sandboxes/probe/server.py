@@ -3,16 +3,17 @@
     host --frames over stdin/stdout--> server --frames over a socket--> zygote --fork--> step
 
 When the host goes away the stream ends, and with it the server, its zygotes and their
-steps: nothing of a dead run stays.
+steps, in the middle of one too: nothing of a dead run stays.
 """
 
 import os
 import platform
+import select
 import signal
 import socket
 import traceback
 from collections import OrderedDict
-from typing import NamedTuple, Tuple
+from typing import Any, Callable, NamedTuple, Tuple
 
 from . import confine
 from .inert import starts_inert
@@ -35,6 +36,11 @@ from .zygote import Dirty, Place, Unready, Zygote, _write_all
 
 MOST_ZYGOTES = 24
 """Kept at once; each holds about 20 MiB of its own."""
+END_TIMEOUT_S = 5.0
+
+
+class HostGone(Exception):
+    """Nobody waits for an answer any more."""
 
 
 class Child(NamedTuple):
@@ -47,6 +53,8 @@ class Child(NamedTuple):
 
 def main(settings: Settings) -> None:
     """Serve until the host's stream ends; or become the settings' command."""
+    # A handler, since the first process of a PID namespace is deaf to what it does not handle.
+    signal.signal(signal.SIGALRM, _life_is_over)
     signal.alarm(settings.life_s)
     wanted = settings.isolate.split("+")
     if "mounts" in wanted:
@@ -56,35 +64,41 @@ def main(settings: Settings) -> None:
         uid=confine.some_uid() if "uid" in wanted else None, pidns="pidns" in wanted
     )
     if settings.command:
-        confine.set_limits(Limits(), own_user=confinement.uid is not None)
+        confine.set_limits(Limits(*settings.limits), confinement)
         confine.drop_privileges(confinement)
         os.execvp(settings.command[0], settings.command)
     confine.adopt_orphans()
     requests, answers = _take_over_stdio()
-    server = Server(confinement, Place(settings.scratch, tuple(settings.writable)))
+    server = Server(confinement, Place(settings.scratch, tuple(settings.writable)), requests)
     import coverage
 
     hello = Hello(PROTOCOL, platform.python_version(), coverage.__version__, confinement.name)
-    _write_all(answers, encode(hello))
-    while True:
-        body = read_frame(lambda size: os.read(requests, size))
-        if body is None:
-            server.close()
-            return
-        _write_all(answers, encode(server.answer(body)))
+    try:
+        _write_all(answers, encode(hello))
+        while True:
+            body = read_frame(lambda size: os.read(requests, size))
+            if body is None:
+                return
+            _write_all(answers, encode(server.answer(body)))
+    except (HostGone, BrokenPipeError):
+        return
+    finally:
+        server.close()
 
 
 class Server:
     """Finds or makes the zygote that a request needs."""
 
-    def __init__(self, confinement: confine.Confinement, place: Place) -> None:
+    def __init__(self, confinement: confine.Confinement, place: Place, requests: int) -> None:
+        """`requests` is the descriptor that the host's frames come from."""
         self.confinement = confinement
         self.place = place
+        self.requests = requests
         self.zygotes: OrderedDict[Tuple[str, bool], Child] = OrderedDict()
         """By (target, preloaded), least recently used first."""
 
     def answer(self, body: bytes) -> Message:
-        """To one frame of the host. Never raises for what a request or a zygote does."""
+        """To one frame of the host. Raises HostGone, and nothing for what a request or a zygote does."""
         try:
             request = decode(body)
             if isinstance(request, Prepare):
@@ -107,28 +121,29 @@ class Server:
         if found is None:
             while len(self.zygotes) >= MOST_ZYGOTES:
                 _, oldest = self.zygotes.popitem(last=False)
-                _end(oldest)
+                _end(oldest.pid, oldest.channel)
             found = self._start(target, preload)
         self.zygotes[key] = found
         self.zygotes.move_to_end(key)
         return found
 
     def close(self) -> None:
-        """End all zygotes."""
+        """End all zygotes, and what their steps left where no namespace or container ends with us."""
         for child in self.zygotes.values():
-            _end(child)
+            _end(child.pid, child.channel)
         self.zygotes.clear()
+        confine.end_children(confine.kill_descendants, END_TIMEOUT_S)
 
     def _pass_on(self, body: bytes, request: Run, preload: bool) -> Message:
         child = self.zygote(request.target, preload)
         try:
             _write_all(child.channel.fileno(), len(body).to_bytes(4, "big") + body)
-            answer = read_frame(child.channel.recv)
+            answer = read_frame(self._from(child.channel))
         except (OSError, BadFrame):
             answer = None
         if answer is None:
             del self.zygotes[(request.target, preload)]
-            _end(child)
+            _end(child.pid, child.channel)
             return Problem("a step on %s" % request.target, "its zygote ended", dirty=True)
         return decode(answer)
 
@@ -145,19 +160,37 @@ class Server:
             finally:
                 os._exit(code)
         theirs.close()
-        body = read_frame(ours.recv)
+        try:
+            body = read_frame(self._from(ours))
+        except HostGone:
+            _end(pid, ours)
+            raise
         answer = decode(body) if body is not None else None
         if isinstance(answer, Prepared):
             return Child(pid, ours, answer)
-        _end(Child(pid, ours, Prepared(target, "", "", "", [], [], 0, 0)))
+        _end(pid, ours)
         if isinstance(answer, Problem):
             raise Unready(answer.message)
         raise Unready("the zygote for %s ended before it was ready" % target)
+
+    def _from(self, channel: socket.socket) -> Callable[[int], bytes]:
+        """A `read` of a zygote's answer that does not outwait the host: it raises HostGone."""
+        poll = select.poll()
+        poll.register(channel, select.POLLIN)
+        poll.register(self.requests, 0)  # which still tells when its other end is closed
+
+        def read(size: int) -> bytes:
+            if any(fd == self.requests for fd, _ in poll.poll()):
+                raise HostGone
+            return channel.recv(size)
+
+        return read
 
     def _become_zygote(self, ours: socket.socket, theirs: socket.socket, target: str, preload: bool) -> None:
         ours.close()
         for child in self.zygotes.values():
             child.channel.close()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # as a fresh interpreter has it
         confine.die_with_parent()
         if self.confinement.pidns:
             confine.new_pid_namespace()
@@ -185,11 +218,16 @@ class Server:
         zygote.serve(channel)
 
 
-def _end(child: Child) -> None:
-    child.channel.close()
+def _life_is_over(signum: int, frame: Any) -> None:
+    os._exit(1)
+
+
+def _end(pid: int, channel: socket.socket) -> None:
+    """A zygote and its channel to us."""
+    channel.close()
     try:
-        os.kill(child.pid, signal.SIGKILL)
-        os.waitpid(child.pid, 0)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     except (ProcessLookupError, ChildProcessError):
         pass  # it had ended, and was reaped
 

@@ -10,13 +10,13 @@ wrong, never code, and never arcs that the module does not have.
 import mmap
 import struct
 from array import array
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 SIZE = 4 * 1024 * 1024
-_HEAD = struct.Struct("<4sBBBxiIIII")
+_HEAD = struct.Struct("<4sBBBxiIII")
 _MAGIC = b"STEP"
 _FAILED = b"FAIL"
-_PAIR = struct.Struct("<ii")
+_PAIR = struct.Struct("=ii")
 _COUNT = struct.Struct("<Q")
 _LOG = SIZE // 2
 """Where the durable log begins: a count, then pairs of lines."""
@@ -34,7 +34,7 @@ class Report(NamedTuple):
     measured: bool
     exception_class: Optional[str]
     exception: Optional[str]
-    arcs: List[Any]
+    arcs: List[Tuple[int, int]]
 
 
 class Shared:
@@ -58,30 +58,26 @@ class Shared:
 
     def read(self) -> Optional[Report]:
         """The child's report; None when it left none that holds together."""
-        magic, early, children, measured, code, count, size, class_size, text_size = _HEAD.unpack_from(
+        magic, early, children, measured, code, count, class_size, text_size = _HEAD.unpack_from(
             self.memory, 0
         )
-        if magic != _MAGIC or count * size + class_size + text_size > _LOG - _HEAD.size or size not in (0, 8):
+        arcs_size = count * _PAIR.size
+        if magic != _MAGIC or arcs_size + class_size + text_size > _LOG - _HEAD.size:
             return None
         start = _HEAD.size
-        arcs = array("q")
-        arcs.frombytes(self.memory[start : start + count * size])
-        start += count * size
+        arcs = list(_PAIR.iter_unpack(self.memory[start : start + arcs_size]))
+        start += arcs_size
         name = self.memory[start : start + class_size].decode("utf-8", "replace")
         start += class_size
         text = self.memory[start : start + text_size].decode("utf-8", "replace")
-        return Report(
-            code, bool(early), bool(children), bool(measured), name or None, text or None, arcs.tolist()
-        )
+        return Report(code, bool(early), bool(children), bool(measured), name or None, text or None, arcs)
 
-    def read_log(self) -> List[Any]:
-        """The arcs that a durable tracer has written so far, as pairs."""
+    def read_log(self) -> List[Tuple[int, int]]:
+        """The arcs that a durable tracer has written so far."""
         (count,) = _COUNT.unpack_from(self.memory, _LOG)
         first = _LOG + _COUNT.size
-        return [
-            _PAIR.unpack_from(self.memory, first + index * _PAIR.size)
-            for index in range(min(count, _LOG_SLOTS))
-        ]
+        log = self.memory[first : first + min(count, _LOG_SLOTS) * _PAIR.size]
+        return list(_PAIR.iter_unpack(log))
 
 
 def writer(memory: Any) -> Any:
@@ -100,6 +96,7 @@ def writer(memory: Any) -> Any:
         text: bytes,
         pack: Any = _HEAD.pack,
         head: int = _HEAD.size,
+        pair: int = _PAIR.size,
         limit: int = _LOG,
         length: Any = len,
         magic: bytes = _MAGIC,
@@ -111,7 +108,7 @@ def writer(memory: Any) -> Any:
             return
         memory[head : head + length(body)] = body
         memory[:head] = pack(
-            magic, early, children, measured, code, length(data) // 8, 8, length(name), length(text)
+            magic, early, children, measured, code, length(data) // pair, length(name), length(text)
         )
 
     return write
@@ -142,26 +139,35 @@ class DurableArcs(set):  # type: ignore[type-arg]  # set[...] is no base class o
         self.add(arc)
 
 
-def pack_arcs(found: Any, as_array: Any = array) -> bytes:
-    """A tracer's arcs for one file as signed 64-bit integers, in the C tracer's packing."""
-    if not found:
-        return b""
-    for first in found:
-        if first.__class__ is not int:
-            return _pack_pairs(found)
-        break
-    packed = as_array("q", found)
-    data: bytes = packed.tobytes()
+def line_bits(version: Tuple[Any, ...]) -> int:
+    """How many bits each line takes in an arc that this coverage.py's C tracer packed into an integer.
+
+    From coverage/ctracer/tracer.c, CTracer_record_pair: 28 from 7.13.4, 20 in the older ones of our kits.
+    """
+    return 28 if version >= (7, 13, 4) else 20
+
+
+def pack_arcs(found: Any, bits: int, array: Any = array, integer: Any = int, listed: Any = list) -> bytes:
+    """A tracer's arcs for one file, in any of its notations, as pairs of 32-bit integers.
+
+    Like `writer`'s function it works when builtins are patched away.
+    """
+    pairs = array("i")
+    add = pairs.append
+    mask = (1 << bits) - 1
+    for arc in listed(found or ()):
+        if arc.__class__ is integer:
+            src = arc & mask
+            dst = arc >> bits & mask
+            # The lines' signs are the next two bits.
+            signs = arc >> 2 * bits
+            if signs & 1:
+                src = -src
+            if signs & 2:
+                dst = -dst
+        else:
+            src, dst = arc
+        add(src)
+        add(dst)
+    data: bytes = pairs.tobytes()
     return data
-
-
-def _pack_pairs(pairs: Dict[Any, Any]) -> bytes:
-    packed = array("q")
-    for src, dst in list(pairs):
-        item = abs(src) | abs(dst) << 28
-        if src < 0:
-            item |= 1 << 56
-        if dst < 0:
-            item |= 1 << 57
-        packed.append(item)
-    return packed.tobytes()

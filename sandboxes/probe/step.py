@@ -24,8 +24,12 @@ DEADLINE_SIGNAL = signal.SIGRTMAX - 3
 
 SCRIPT = "script.py"
 TEXT_LIMIT = 500
+COLD_DEPTH = 7 if sys.version_info >= (3, 12) else 8
+"""Frames below a script's own under `python -m coverage run`: runpy's two, coverage.py's five, and
+the call of exec in runpy where calls of C functions count too."""
 
 _BaseException, _Exception, _SystemExit = BaseException, Exception, SystemExit
+_KeyboardInterrupt = KeyboardInterrupt
 _getattr, _isinstance, _int, _str, _type = getattr, isinstance, int, str, type
 
 
@@ -41,6 +45,8 @@ class Job(NamedTuple):
     file: str
     """The target's file as the tracer names it."""
     shared: Shared
+    line_bits: int
+    """See shared.line_bits."""
     durable: bool
     """Use the tracer whose arcs survive the process."""
 
@@ -52,6 +58,7 @@ def run(job: Job, output: int) -> None:
         path, main, data = _set_stage(job)
         report = _reporter(job, data)
         _report_early(report)
+        script, error = _compile(path)
         _start(job.coverage, data)
     except _BaseException:
         job.shared.mark_failed()
@@ -59,7 +66,8 @@ def run(job: Job, output: int) -> None:
         os_exit(1)
     code = 1
     try:
-        code, error = _execute(path, main)
+        if script is not None:
+            code, error = _execute(script, main)
         report(code, False, error)
         _flush()
     finally:
@@ -86,22 +94,26 @@ def _settle(job: Job, output: int) -> None:
                 pass  # the listing's own
     confine.first_victim()
     os.chdir(job.folder)
-    confine.set_limits(job.limits, own_user=job.confinement.uid is not None)
+    confine.set_limits(job.limits, job.confinement)
     confine.drop_privileges(job.confinement)
     confine.die_with_parent()  # a change of user would have cleared it
 
 
 def _set_stage(job: Job) -> Tuple[str, types.ModuleType, Dict[str, Any]]:
     """Make the interpreter look like one just started on the script: (its path, __main__, tracer data)."""
-    path = os.path.join(job.folder, SCRIPT)
-    sys.argv = [path]
+    sys.argv = [SCRIPT]
     sys.path[0] = job.folder
+    # The zygote looked there when there was no such folder; a script may import what it writes.
+    sys.path_importer_cache.pop(job.folder, None)
+    # coverage.py names a script as Python itself does: absolutely from 3.9.
+    path = os.path.join(job.folder, SCRIPT) if sys.version_info >= (3, 9) else SCRIPT
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__loader__ = _Loader("__main__")  # type: ignore[assignment]  # coverage run gives no more than this
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
-    for name in [name for name in sys.modules if name.split(".")[0] == __name__.split(".")[0]]:
+    ours = __name__.split(".")[0]
+    for name in [name for name in sys.modules if name.startswith(ours)]:
         del sys.modules[name]
     data: Dict[str, Any] = {}
     if job.durable:
@@ -130,16 +142,24 @@ def _start(coverage: Any, data: Dict[str, Any]) -> None:
     coverage.start()
 
 
-def _execute(path: str, main: types.ModuleType) -> Tuple[int, Optional[BaseException]]:
+def _compile(path: str) -> Tuple[Optional[types.CodeType], Optional[BaseException]]:
+    """(the script's code, or None and why it has none). As coverage/execfile.py's make_code_from_py.
+
+    That does it while it traces; here it comes before, since tracing it takes a millisecond.
+    """
+    from coverage.python import get_python_source  # the zygote has it; the probe starts without
+
+    try:
+        return compile(get_python_source(path), path, "exec", dont_inherit=True), None
+    except Exception as error:
+        traceback.print_exception(type(error), error, None)
+        return None, error
+
+
+def _execute(code: types.CodeType, main: types.ModuleType) -> Tuple[int, Optional[BaseException]]:
     """(exit code, what ended it). As coverage/execfile.py's PyRunner.run."""
     try:
-        try:
-            with open(path, "rb") as file:
-                source = file.read()
-            code = compile(source, path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
-            traceback.print_exception(type(error), error, None)
-            return 1, error
+        _level_recursion()
         exec(code, main.__dict__)
     except _SystemExit as exit:
         return _exit_code(exit), exit
@@ -156,9 +176,20 @@ def _execute(path: str, main: types.ModuleType) -> Tuple[int, Optional[BaseExcep
             traceback.print_exc()
         return 1, error
     except _BaseException as error:
-        traceback.print_exc()
-        return 130, error
+        trace = error.__traceback__
+        traceback.print_exception(_type(error), error, trace and trace.tb_next)
+        return 130 if _isinstance(error, _KeyboardInterrupt) else 1, error
     return 0, None
+
+
+def _level_recursion() -> None:
+    """Let the caller's script recurse exactly as deep as it could in a fresh run."""
+    frames = 0
+    frame: Optional[types.FrameType] = sys._getframe(1)
+    while frame is not None:
+        frames += 1
+        frame = frame.f_back
+    sys.setrecursionlimit(sys.getrecursionlimit() + frames - COLD_DEPTH)
 
 
 def _exit_code(exit: SystemExit) -> int:
@@ -183,21 +214,21 @@ def _reporter(job: Job, data: Dict[str, Any]) -> Reporter:
     write = writer(job.shared.memory)
     me = os.getpid()
     file = job.file
-    durable = job.durable
+    durable, bits = job.durable, job.line_bits
 
     def report(
         code: int,
         early: bool,
         error: Optional[BaseException],
         getpid: Callable[[], int] = os.getpid,
-        pack: Callable[[Any], bytes] = pack_arcs,
+        pack: Callable[[Any, int], bytes] = pack_arcs,
         describe: Callable[[BaseException], Tuple[bytes, bytes]] = _describe,
         had_children: Callable[[], bool] = _had_children(),
     ) -> None:
         if getpid() != me:
             return  # a child that the script forked has come to the end of it too
         # First of all: describing an error may run code of the target.
-        arcs = pack(data.get(file)) if not durable else b""
+        arcs = pack(data.get(file), bits) if not durable else b""
         children = had_children()
         name, text = describe(error) if error is not None else (b"", b"")
         write(code, early, children, arcs, name, text)
@@ -212,8 +243,14 @@ def _report_early(report: Reporter) -> None:
         report(status, True, None)
         leave(status)
 
-    def deadline(signum: int, frame: Any, leave: Callable[[int], None] = os._exit) -> None:
+    def deadline(
+        signum: int,
+        frame: Any,
+        flush: Callable[[], None] = _flush,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
         report(1, True, None)
+        flush()
         leave(1)
 
     posix = sys.modules["posix"]
@@ -244,7 +281,7 @@ def _describe(error: BaseException, cut: int = TEXT_LIMIT) -> Tuple[bytes, bytes
     """('Class', 'first line of its text') of an exception, whatever its own methods do."""
     name = text = ""
     try:
-        name = _str(_type(error).__qualname__)
+        name = _str(_type(error).__qualname__)[:cut]
         lines = _str(error).splitlines()
         text = lines[0][:cut] if lines else ""
     except _BaseException:

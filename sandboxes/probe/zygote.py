@@ -16,12 +16,12 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from . import ahead, confine, step
 from .branches import Analysis
 from .messages import BadFrame, Message, Prepared, Problem, Ran, Run, decode, encode, read_frame
-from .shared import Report, Shared
+from .shared import Report, Shared, line_bits
 
 IMPORT_TIMEOUT_S = 120.0
 DEADLINE_GRACE_S = 1.0
@@ -84,7 +84,10 @@ class Zygote:
         ahead.keep_code(found["own"])
         self.coverage = self._coverage(timid=False)
         self.durable_coverage: Any = None
+        from coverage import version_info
         from coverage.files import canonical_filename
+
+        self.line_bits = line_bits(version_info)
 
         self.analysis = Analysis(self.coverage, canonical_filename(found["file"]))
         self.prepared = Prepared(
@@ -155,6 +158,7 @@ class Zygote:
             measured=measured,
             complete=(
                 report is not None
+                and sig is None
                 and not ended.timed_out
                 and not report.early
                 and not report.children
@@ -195,6 +199,7 @@ class Zygote:
             coverage=self.durable_coverage if durable else self.coverage,
             file=self.analysis.file,
             shared=self.shared,
+            line_bits=self.line_bits,
             durable=durable,
         )
         out_read, out_write = os.pipe()
@@ -206,30 +211,33 @@ class Zygote:
         os.close(out_write)
         os.set_blocking(out_read, False)
         try:
-            ended = self._watch(pid, out_read, began, request.limits.timeout_s)
+            # A durable run has written down all it has to say.
+            ended = self._watch(pid, out_read, began, request.limits.timeout_s, ask=not durable)
         finally:
             os.close(out_read)
+        if self.confinement.name != "none" and confine.system_v():
+            self._in_ender(confine.remove_system_v)
         self._refuse_unstarted(ended)
         if confine.oom_kills() > kills:
             ended = ended._replace(oom_killed=True)
         self.clear()
         return ended
 
-    def _watch(self, pid: int, out: int, began: float, timeout_s: float) -> Ended:
-        """Until the child and all it started have ended."""
+    def _watch(self, pid: int, out: int, began: float, timeout_s: float, ask: bool) -> Ended:
+        """Until the child and all it started have ended. `ask` it to report before it is killed."""
         poll = select.poll()
         poll.register(out, select.POLLIN)
         poll.register(self.waker, select.POLLIN)
         kept: List[bytes] = []
         total = 0
-        timed_out = asked = False
+        timed_out = others = False
         until = began + timeout_s
         while True:
             left = until - time.monotonic()
             if left <= 0:
                 timed_out = True
-                os.kill(pid, signal.SIGKILL if asked else step.DEADLINE_SIGNAL)
-                until, asked = time.monotonic() + DEADLINE_GRACE_S, True
+                os.kill(pid, step.DEADLINE_SIGNAL if ask else signal.SIGKILL)
+                until, ask = time.monotonic() + DEADLINE_GRACE_S, False
                 continue
             ready = [fd for fd, _ in poll.poll(left * 1000)]
             if out in ready:
@@ -238,11 +246,14 @@ class Zygote:
                     poll.unregister(out)
             if self.waker in ready:
                 os.read(self.waker, 512)
-                ended, status, usage = os.wait4(pid, os.WNOHANG)
-                if ended:
+                ended, status, usage = os.wait4(-1, os.WNOHANG)
+                while ended not in (0, pid):
+                    others = True  # it was left to us by a parent that ended
+                    ended, status, usage = os.wait4(-1, os.WNOHANG)
+                if ended == pid:
                     break
         duration = time.monotonic() - began
-        left_processes = self._end_others()
+        left_processes = self._end_others() or others
         total, _ = _drain(out, kept, total)
         return Ended(
             status=status,
@@ -264,41 +275,30 @@ class Zygote:
 
     def _end_others(self) -> bool:
         """Kill and reap what a step left behind; whether there was anything. Raises Dirty."""
-        had = False
-        until = time.monotonic() + CLEANUP_TIMEOUT_S
-        while time.monotonic() < until:
-            try:
-                reaped, _status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return had
-            had = True
-            if reaped == 0:
-                self._kill_others()
-                try:
-                    os.waitpid(-1, 0)
-                except ChildProcessError:
-                    return had
-        raise Dirty("processes of a step outlive %.0f s of killing" % CLEANUP_TIMEOUT_S)
+        try:
+            return confine.end_children(self._kill_others, CLEANUP_TIMEOUT_S)
+        except TimeoutError as error:
+            raise Dirty(str(error)) from error
 
     def _kill_others(self) -> None:
         if self.confinement.pidns:
             confine.kill_all()
         elif self.confinement.uid is not None:
-            helper = os.fork()
-            if helper == 0:
-                try:
-                    confine.drop_privileges(self.confinement)
-                    confine.kill_all()
-                finally:
-                    os._exit(0)
-            os.waitpid(helper, 0)
+            self._in_ender(confine.kill_all)
         else:
-            for sig in (signal.SIGSTOP, signal.SIGKILL):
-                for pid in confine.descendants(os.getpid()):
-                    try:
-                        os.kill(pid, sig)
-                    except ProcessLookupError:
-                        pass  # it ended by itself
+            confine.kill_descendants()
+
+    def _in_ender(self, work: Callable[[], None]) -> None:
+        """In a child that may do to the step's leavings what the step's user may."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if self.confinement.uid is not None:
+                    confine.become_ender(self.confinement.uid)
+                work()
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
 
     # -- getting ready
 
@@ -319,8 +319,6 @@ class Zygote:
             names = [name for name in names if name != answer["bad"]]
         for name in names:
             importlib.import_module(name)
-        if len(os.listdir("/proc/self/task")) > 1:
-            raise Unready("importing what %s needs starts threads, which a fork would lose" % self.target)
         return len(names)
 
     def _coverage(self, timid: bool) -> Any:

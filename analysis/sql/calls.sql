@@ -1,0 +1,3 @@
+-- Model calls of the attempts that count (see episodes).
+select * from all_calls
+where (run, episode_id, attempt) in (select (run, episode_id, attempt) from episodes)
