@@ -365,9 +365,9 @@ def _add_clean(commands: Commands) -> None:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    from sandboxes import leftovers
+    from sandboxes.leftovers import remove
 
-    removed = leftovers.remove(everything=options.all)
+    removed = remove(everything=options.all)
     for one in removed:
         print(f"removed {one}")
     print(f"{len(removed)} leftovers removed")

@@ -11,7 +11,7 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from runner.nouns import EpisodeEnd, EpisodeSpec
 from sandboxes.errors import CorridorError, PrerequisiteError
@@ -170,7 +170,7 @@ class Dispatcher:
     async def _wait(self) -> None:
         self._changed.clear()
         change = asyncio.create_task(self._changed.wait())
-        waiting = {change, *self._tasks}
+        waiting: set[asyncio.Task[Any]] = {change, *self._tasks}
         timeout = None if self._tasks else PATIENCE_S
         done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         change.cancel()

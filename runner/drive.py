@@ -11,10 +11,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Literal
 
 from runner import llm
 from runner.dispatch import Assignment, Dispatcher, Outcome
@@ -24,6 +24,7 @@ from runner.progress import View
 from runner.store import Run
 from runner.sweep import Sweep, planned_rows
 from runner.worker import WorkerConfig
+from sandboxes import leftovers
 from sandboxes.errors import PrerequisiteError, UsageError
 from sandboxes.images import DockerImages, Images, LocalImages
 from sandboxes.local import isolation
@@ -85,7 +86,7 @@ def choose_sandbox(wanted: SandboxKind | None) -> tuple[SandboxKind, str | None]
     from sandboxes.docker import connect
 
     try:
-        connect()
+        connect().close()
     except PrerequisiteError as error:
         held = "isolated by namespaces" if isolation() is not None else "WITHOUT isolation"
         return "local", f"{str(error).split(';')[0]}; running on the local sandbox, {held}"
@@ -113,20 +114,21 @@ def check_sweep(sweep: Sweep, prices: Prices) -> None:
     for model in sweep.models:
         llm.check_model(model, os.environ)
         if sweep.usd is not None and prices.of(model) is None:
+            near = prices.nearest(model)
             raise UsageError(
-                f"sweep {sweep.name!r} has budget.usd = {sweep.usd}, but the price of {model} is not known: "
-                f'give it in a table [prices."{model}"], or leave budget.usd out'
+                f"sweep {sweep.name!r} has budget.usd = {sweep.usd}, but the price of {model} is not known"
+                + (f" (did you mean {near[0]}?)" if near else "")
+                + f': give it in a table [prices."{model}"], or leave budget.usd out'
             )
 
 
 def prices_for(sweep: Sweep) -> Prices:
     """LiteLLM's table, under the sweep's own prices."""
-    return Prices.load({model: vars_of(price) for model, price in sweep.prices.items()})
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """A slotted dataclass' fields that are given."""
-    return {name: found for name in value.__slots__ if (found := getattr(value, name)) is not None}
+    said = {
+        model: {name: value for name, value in asdict(price).items() if value is not None}
+        for model, price in sweep.prices.items()
+    }
+    return Prices.load(said)
 
 
 async def run_sweep(sweep: Sweep, options: Options, view: View) -> Tally:
@@ -137,6 +139,8 @@ async def run_sweep(sweep: Sweep, options: Options, view: View) -> Tally:
     if remark:
         view.say(remark)
     isolated = isolated_for(sandbox, sweep.models, options.trust)
+    for gone in await asyncio.to_thread(leftovers.remove):
+        view.say(f"removed {gone}, which a dead run had left")
     run = Run(options.out)
     with run.locked():
         view.say(f"image of {sweep.dataset.name}: looking, or building it ({sandbox})")

@@ -261,7 +261,7 @@ class Episode:
                 answer = await self._ask_live(question, number)
             except (ModelError, BudgetSpent) as caught:
                 error = caught
-        self.totals.add(answer)
+        self.totals.add(answer, error)
         usage = answer.usage if answer is not None else None
         self._means.writer.add(
             CallRow(
@@ -281,7 +281,7 @@ class Episode:
                 cached_tokens=usage.cached if usage is not None else None,
                 cache_write_tokens=usage.cache_write if usage is not None else None,
                 completion_tokens=usage.output if usage is not None else None,
-                cost_usd=answer.cost_usd if answer is not None else 0.0,
+                cost_usd=answer.cost_usd if answer is not None else _lost_usd(error),
                 latency_s=answer.latency_s if answer is not None else 0.0,
                 tries=answer.tries if answer is not None else getattr(error, "tries", 0),
                 replayed=replayed,
@@ -303,6 +303,9 @@ class Episode:
         try:
             answer = await self._means.model.ask(question, number)
             spent = answer.cost_usd
+        except ModelError as error:
+            spent = _lost_usd(error)
+            raise
         finally:
             await purse.settle(reservation, spent)
         return answer
@@ -322,18 +325,14 @@ class Totals:
     sandbox_s: float = 0.0
     queue_s: float = 0.0
 
-    def add(self, answer: Answer | None) -> None:
-        """Count an answer in; a call that failed cost nothing."""
-        if answer is None:
-            return
-        if answer.usage is not None:
+    def add(self, answer: Answer | None, error: CorridorError | None) -> None:
+        """Count a call in: its answer, or why there is none."""
+        if answer is not None and answer.usage is not None:
             self.prompt_tokens += answer.usage.prompt
             self.cached_tokens += answer.usage.cached
             self.completion_tokens += answer.usage.output
-        if self.cost_usd is not None and answer.cost_usd is not None:
-            self.cost_usd += answer.cost_usd
-        else:
-            self.cost_usd = None
+        cost = answer.cost_usd if answer is not None else _lost_usd(error)
+        self.cost_usd = None if self.cost_usd is None or cost is None else self.cost_usd + cost
 
 
 async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: Recording) -> EpisodeRow:
@@ -473,6 +472,12 @@ def _recorded_answer(row: CallRow) -> Answer:
         tries=row.tries,
         cost_usd=row.cost_usd,
     )
+
+
+def _lost_usd(error: CorridorError | None) -> float | None:
+    """What a failed call cost: nothing, unless a provider may have billed an answer that was lost."""
+    found: float | None = getattr(error, "cost_usd", 0.0)
+    return found
 
 
 def _first_line(error: Exception | None) -> str | None:

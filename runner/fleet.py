@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from runner.dispatch import Assignment, Dispatcher, Outcome, WorkerLost, WorkerStats
-from runner.limiter import Limiter, LimiterPort
+from runner.limiter import Grant, Limiter, LimiterPort
 from runner.purse import Purse
 from runner.worker import Worker, WorkerConfig
 from sandboxes.errors import PrerequisiteError, UsageError
@@ -124,8 +124,9 @@ class RayFleet:
         import ray
 
         await asyncio.to_thread(self._connect)
-        purse = _remote(Purse).remote(*self._cap) if self._cap is not None else None
-        desk = _remote(Desk).remote()
+        everybody = {"max_concurrency": 10_000}
+        purse = _remote(Purse).options(**everybody).remote(*self._cap) if self._cap is not None else None
+        desk = _remote(Desk).options(**everybody).remote()
         wanted = self._workers or self._room()
         recruit = functools.partial(self._recruit, dispatcher, purse, desk)
         dispatcher.on_loss(lambda handle: self._start(recruit()))
@@ -205,6 +206,76 @@ class RayFleet:
             dispatcher.fail(error)
             return
         dispatcher.add(RayHandle(name, actor))
+
+
+class Desk:
+    """The actor that holds the limiter of every model, for all workers."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[str, Limiter] = {}
+
+    async def acquire(self, model: str, tokens: int, patience_s: float, lease_s: float) -> Grant:
+        """As LimiterPort.acquire."""
+        return await self._of(model).acquire(tokens, patience_s, lease_s)
+
+    async def release(self, model: str, lease: str, tokens: int | None) -> None:
+        """As LimiterPort.release."""
+        await self._of(model).release(lease, tokens)
+
+    async def back_off(
+        self, model: str, lease: str, tries: int, retry_after_s: float | None, busy: bool
+    ) -> float:
+        """As LimiterPort.back_off."""
+        return await self._of(model).back_off(lease, tries, retry_after_s, busy)
+
+    def _of(self, model: str) -> Limiter:
+        if model not in self._limiters:
+            self._limiters[model] = Limiter(model)
+        return self._limiters[model]
+
+
+class RemoteLimiter:
+    """A LimiterPort: the desk's limiter of one model."""
+
+    def __init__(self, desk: Any, model: str) -> None:
+        self._desk = desk
+        self._model = model
+
+    async def acquire(self, tokens: int, patience_s: float, lease_s: float) -> Grant:
+        """See LimiterPort."""
+        grant: Grant = await _answered(self._desk.acquire.remote(self._model, tokens, patience_s, lease_s))
+        return grant
+
+    async def release(self, lease: str, tokens: int | None) -> None:
+        """See LimiterPort."""
+        await _answered(self._desk.release.remote(self._model, lease, tokens))
+
+    async def back_off(self, lease: str, tries: int, retry_after_s: float | None, busy: bool) -> float:
+        """See LimiterPort."""
+        asked = self._desk.back_off.remote(self._model, lease, tries, retry_after_s, busy)
+        wait: float = await _answered(asked)
+        return wait
+
+
+class RemotePurse:
+    """A PursePort: the actor that holds the sweep's dollars."""
+
+    def __init__(self, purse: Any) -> None:
+        self._purse = purse
+
+    async def reserve(self, bound_usd: float) -> str:
+        """See PursePort."""
+        reservation: str = await _answered(self._purse.reserve.remote(bound_usd))
+        return reservation
+
+    async def settle(self, reservation: str, actual_usd: float | None) -> None:
+        """See PursePort."""
+        await _answered(self._purse.settle.remote(reservation, actual_usd))
+
+    async def left(self) -> float:
+        """See PursePort."""
+        left: float = await _answered(self._purse.left.remote())
+        return left
 
 
 class RayWorker:

@@ -243,12 +243,13 @@ class Answer:
 
     text: str
     finish_reason: str
-    usage: Usage
+    usage: Usage | None
+    """None when the provider did not report it."""
     latency_s: float
     """From sending the try that succeeded to its last byte."""
     tries: int = 1
     cost_usd: float | None = None
-    """None when the model's price is unknown."""
+    """None when the model's price or its usage is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ demos, tests and benchmarks of the engine; tables say so wherever its rows appea
 from __future__ import annotations
 
 import ast
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -168,7 +169,7 @@ def _script(text: str, draw: random.Random, position: int) -> str:
     return _direct(module, callees, draw)
 
 
-def _direct(module: str, callees: list[Callee], draw: random.Random) -> str:
+def _direct(module: str, callees: tuple[Callee, ...], draw: random.Random) -> str:
     """Calls of one to three things that the source shows; now and then unguarded, so that some fail."""
     lines = [f"import {module} as module", ""]
     for callee in draw.sample(callees, min(len(callees), draw.randint(1, 3))):
@@ -194,10 +195,16 @@ def _pool(text: str, draw: random.Random) -> list[str]:
     return [draw.choice(_GUESSES[kind]) for kind in kinds]
 
 
-def _callees(text: str) -> list[Callee]:
-    """Public functions and classes in the part of the source that can be parsed."""
+def _callees(text: str) -> tuple[Callee, ...]:
+    """Public functions and classes in the part of a prompt's source that can be parsed."""
+    source = _SOURCE.search(text)
+    return _callees_in(source[1]) if source else ()
+
+
+@functools.lru_cache(maxsize=512)
+def _callees_in(source: str) -> tuple[Callee, ...]:
     found = []
-    for node in _tree(text).body:
+    for node in _tree(source).body:
         if isinstance(node, ast.FunctionDef) and _callable(node.name):
             found.append(Callee(node.name, _required(node, 0), (), False))
         elif isinstance(node, ast.ClassDef) and _callable(node.name):
@@ -210,13 +217,12 @@ def _callees(text: str) -> list[Callee]:
             ]
             required = _required(starts[0], 1) if starts else ()
             found.append(Callee(node.name, required, tuple(plain), True))
-    return found
+    return tuple(found)
 
 
-def _tree(text: str) -> ast.Module:
+def _tree(source: str) -> ast.Module:
     """The source up to the last line at which it can be parsed."""
-    source = _SOURCE.search(text)
-    lines = source[1].split("\n") if source else []
+    lines = source.split("\n")
     for end in range(len(lines), 0, -1):
         kept = "\n".join(lines[:end])
         if compiles(kept):

@@ -17,11 +17,12 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from runner.nouns import Message, Price, Usage, content_id
 from sandboxes.errors import PrerequisiteError, UsageError
@@ -48,30 +49,6 @@ _FRAME = 64
 """Tokens that a chat template may add for each message, and once more for the conversation."""
 
 
-class PerMillion(Protocol):
-    """A price as a sweep file gives it: US dollars for a million tokens of each class."""
-
-    @property
-    def input(self) -> float:
-        """Read by the model anew."""
-        ...
-
-    @property
-    def output(self) -> float:
-        """Written by the model."""
-        ...
-
-    @property
-    def cached(self) -> float | None:
-        """Read from the cache; None: as input."""
-        ...
-
-    @property
-    def cache_write(self) -> float | None:
-        """Written to the cache; None: as input."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Tariff:
     """A model's prices. Some providers charge the whole call more when its prompt is long."""
@@ -83,17 +60,10 @@ class Tariff:
         """US dollars of one call."""
         return next(price for above, price in reversed(self.tiers) if usage.prompt > above).of(usage)
 
-    def bound(self, messages: Sequence[Message], max_tokens: int) -> float:
-        """US dollars that one call can cost at most, before it is made.
-
-        A token of any tokenizer that falls back to bytes stands for at least one byte, so the
-        UTF-8 bytes and what a chat template adds bound the prompt's tokens; each is taken at
-        the dearest class of the dearest tier within reach, and the answer at full length.
-        """
-        prompt = prompt_bound(messages)
-        reachable = [price for above, price in self.tiers if prompt > above]
-        dearest = max(max(price.input, price.cached, price.cache_write) for price in reachable)
-        return prompt * dearest + max_tokens * max(price.output for price in reachable)
+    @property
+    def free(self) -> bool:
+        """Whether no token costs anything: then a call's cost is known without its usage."""
+        return not any(any((p.input, p.cached, p.cache_write, p.output)) for _, p in self.tiers)
 
 
 NOTHING = Tariff(((-1, Price(0.0, 0.0, 0.0, 0.0)),))
@@ -103,7 +73,7 @@ class Prices:
     """The price of every model that has a known one."""
 
     def __init__(
-        self, listed: Mapping[str, Mapping[str, Any]], said: Mapping[str, PerMillion], version: str
+        self, listed: Mapping[str, Mapping[str, Any]], said: Mapping[str, Mapping[str, float]], version: str
     ) -> None:
         self.version = version
         """Names the list and what the sweep says over it; equal versions, equal prices."""
@@ -111,15 +81,18 @@ class Prices:
         self._said = {model: _per_token(model, price) for model, price in said.items()}
 
     @classmethod
-    def load(cls, said: Mapping[str, PerMillion]) -> Prices:
-        """LiteLLM's list below what a sweep says. Raises UsageError for a negative price."""
+    def load(cls, said: Mapping[str, Mapping[str, float]]) -> Prices:
+        """LiteLLM's list below what a sweep says. Raises UsageError for a negative price.
+
+        `said[model]` holds input and output, and may hold cached and cache_write (which are as
+        input where it does not), in US dollars for a million tokens.
+        """
         listed, version = _bundled()
         if said:
-            parts = {name: [p.input, p.cached, p.cache_write, p.output] for name, p in said.items()}
-            version = f"{version} + {content_id(parts)[:12]}"
+            version = f"{version} + {content_id({name: dict(price) for name, price in said.items()})[:12]}"
         return cls(listed, said, version)
 
-    def tariff(self, model: str) -> Tariff | None:
+    def of(self, model: str) -> Tariff | None:
         """None for a model without a known price."""
         if model in self._said:
             return self._said[model]
@@ -137,15 +110,18 @@ class Prices:
 
     def cost(self, model: str, usage: Usage | None) -> float | None:
         """US dollars of one call; None when the price or the usage is unknown."""
-        tariff = self.tariff(model)
-        if tariff is NOTHING:
+        tariff = self.of(model)
+        if tariff is None:
+            return None
+        if tariff.free:
             return 0.0
-        return tariff.cost(usage) if tariff is not None and usage is not None else None
+        return tariff.cost(usage) if usage is not None else None
 
     def nearest(self, model: str) -> list[str]:
         """Priced models with a similar name, for an error message; the nearest first."""
+        longer = sorted(name for name in self._listed if name.startswith(model))
         close = difflib.get_close_matches(model, self._listed, n=8, cutoff=0.7)
-        return [name for name in close if self.tariff(name) is not None][:3]
+        return [name for name in dict.fromkeys(longer + close) if self.of(name) is not None][:3]
 
 
 def usage_of(reported: Mapping[str, Any] | None) -> Usage | None:
@@ -257,16 +233,14 @@ def _price(entry: Mapping[str, Any], suffix: str) -> Price | None:
     return Price(read, read if cached is None else cached, written, output)
 
 
-def _per_token(model: str, price: PerMillion) -> Tariff:
-    cached = price.input if price.cached is None else price.cached
-    written = price.input if price.cache_write is None else price.cache_write
-    values = {"input": price.input, "cached": cached, "cache_write": written, "output": price.output}
-    for key, value in values.items():
-        if not 0 <= value < float("inf"):
+def _per_token(model: str, said: Mapping[str, float]) -> Tariff:
+    for key, value in said.items():
+        if not 0 <= value < math.inf:
             raise UsageError(
                 f'[prices."{model}"]: {key} must be US dollars for a million tokens, it is {value}'
             )
-    return Tariff(((-1, Price(**{key: value / 1e6 for key, value in values.items()})),))
+    price = {key: said.get(key, said["input"]) / 1e6 for key in ("input", "cached", "cache_write")}
+    return Tariff(((-1, Price(**price, output=said["output"] / 1e6)),))
 
 
 def _count(reported: Mapping[str, Any], key: str) -> int:

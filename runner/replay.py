@@ -13,16 +13,15 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandboxes.pool import Pool
-
 from runner.dataset import find
 from runner.drive import SandboxKind
 from runner.episode import Means, run_episode
-from runner.nouns import Answer, EpisodeSpec, Question
+from runner.nouns import EpisodeSpec
 from runner.recorded import Recorded
 from runner.schema import EpisodeRow, Row, StepRow, TargetRow
+from runner.scripted import Silent
 from runner.store import Recording, code_sha
-from sandboxes.errors import ModelError
+from sandboxes.pool import Pool
 from sandboxes.sandbox import Image
 
 TIMES = frozenset(
@@ -67,19 +66,6 @@ class Memory:
 
     async def durable(self) -> None:
         """As durable as it gets."""
-
-
-class Silent:
-    """A model that has nothing to say beyond the record."""
-
-    name = "replay"
-
-    async def ask(self, question: Question, sample: int) -> Answer:
-        """Raises ModelError."""
-        raise ModelError(f"call {sample} ({question.role}) is not what was recorded: its prompt has changed")
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 async def replay(
@@ -132,7 +118,7 @@ async def _one(
     means = Means(
         slots=pool,
         image=image,
-        model=Silent(),
+        model=Silent("replay"),
         writer=memory,
         purse=None,
         upper_bound_usd=lambda question: 0.0,

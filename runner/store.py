@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runner.nouns import SCHEMA_VERSION, EpisodeEnd
+from runner.nouns import SCHEMA_VERSION, EpisodeEnd, EpisodeSpec
 from runner.parts import SUFFIX, Folder
 from runner.schema import TABLES, CallRow, CodeRow, PlannedRow, Row, StepRow, TargetRow, to_arrow
 from sandboxes.errors import StoreError, UsageError
@@ -128,6 +128,12 @@ class Run:
         rows = self.folder.read("calls", ["cost_usd", "replayed"])
         total = pc.sum(rows.filter(pc.invert(rows["replayed"]))["cost_usd"]).as_py()
         return float(total or 0.0)
+
+    def episodes_like(self, spec: EpisodeSpec) -> list[str]:
+        """Planned episodes that differ from a spec in nothing but model, image and limits."""
+        wanted = _kind(spec)
+        rows = self.folder.read("planned", ["episode_id", "spec"]).to_pylist()
+        return [row["episode_id"] for row in rows if _kind(EpisodeSpec.from_json(row["spec"])) == wanted]
 
     def recordings(self, episodes: set[str]) -> dict[str, Recording]:
         """What earlier attempts at these episodes left; of several, the newest attempt's counts."""
@@ -306,6 +312,11 @@ class Writer:
             own.clear()
             for merged in made:
                 self._merge_own(table, size_class + 1, merged)
+
+
+def _kind(spec: EpisodeSpec) -> tuple[object, ...]:
+    target, strategy = spec.target, spec.strategy
+    return target.dataset, target.module, strategy.name, strategy.config, spec.seed, spec.budget
 
 
 def code_sha(text: str) -> str:

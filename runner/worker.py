@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from sandboxes.pool import Pool
-
 from runner.dispatch import Assignment, Outcome, WorkerStats
 from runner.episode import Means, run_episode
-from runner.nouns import Answer, EpisodeEnd, Limits, Question
+from runner.nouns import Answer, EpisodeEnd, EpisodeSpec, Limits, Question
+from runner.scripted import Silent
 from runner.store import Recording, Run, Writer
-from sandboxes.errors import PrerequisiteError
+from sandboxes.errors import UsageError
+from sandboxes.pool import Pool
 from sandboxes.sandbox import Backend, Image
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from runner.llm import Model
     from runner.prices import Prices
     from runner.purse import PursePort
+
+
+REPLAY = "replay/"
+"""How the name of a model begins that is a recorded run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ class Worker:
         return await asyncio.shield(task)
 
     async def _open(self, name: str) -> Model:
+        if name.startswith(REPLAY):
+            return Silent(name)
         from runner.llm import open_model
 
         model = await open_model(
@@ -156,17 +162,29 @@ class Worker:
     def _upper_bound(self, model: str) -> Callable[[Question], float]:
         from runner.purse import upper_bound_usd
 
-        price = self.config.prices.of(model)
+        tariff = self.config.prices.of(model)
 
         def bound(question: Question) -> float:
-            if price is None:
-                raise PrerequisiteError(f"the price of {model} is not known, so no cap can hold")
-            return upper_bound_usd(question, price)
+            if tariff is None:
+                raise UsageError(f"the price of {model} is not known, so no cap can hold")
+            return upper_bound_usd(question, tariff)
 
         return bound
 
+    async def _replayed(self, spec: EpisodeSpec) -> Recording:
+        run = Run(spec.model.removeprefix(REPLAY))
+        like = await asyncio.to_thread(run.episodes_like, spec)
+        if len(like) != 1:
+            raise UsageError(
+                f"{run.name} has {len(like)} episodes of {spec.target.module} x {spec.strategy.label} x "
+                f"seed {spec.seed} with these settings: to be replayed, it must have one"
+            )
+        return (await asyncio.to_thread(run.recordings, set(like)))[like[0]]
+
     async def _recording(self, assignment: Assignment) -> Recording:
-        """What the episode's earlier attempts left."""
+        """What the episode's earlier attempts left, or the run that its model replays."""
+        if assignment.spec.model.startswith(REPLAY):
+            return await self._replayed(assignment.spec)
         if not assignment.replay:
             return Recording()
         spec_id = assignment.spec.id
