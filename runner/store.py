@@ -47,6 +47,8 @@ class Recording:
     """Answered ones, by number."""
     steps: dict[int, StepRow] = field(default_factory=dict)
     """By number."""
+    dice: str | None = None
+    """The episode whose random draws are to be repeated; None for one's own."""
 
 
 class Run:

@@ -179,7 +179,8 @@ class Worker:
                 f"{run.name} has {len(like)} episodes of {spec.target.module} x {spec.strategy.label} x "
                 f"seed {spec.seed} with these settings: to be replayed, it must have one"
             )
-        return (await asyncio.to_thread(run.recordings, set(like)))[like[0]]
+        found = await asyncio.to_thread(run.recordings, set(like))
+        return replace(found[like[0]], dice=like[0])
 
     async def _recording(self, assignment: Assignment) -> Recording:
         """What the episode's earlier attempts left, or the run that its model replays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from unittest import mock
 
 import pytest
@@ -37,7 +37,6 @@ class Asked:
     server: Server
     clock: InstantClock
     limiter: Limiter
-    printed: list[str] = field(default_factory=list)
 
     @property
     def answer(self) -> Answer:

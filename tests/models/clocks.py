@@ -14,20 +14,21 @@ class FakeClock:
         self._now = 1000.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
+        self._slept = asyncio.Event()
 
     def now(self) -> float:
         return self._now
 
-    @property
-    def sleeping(self) -> int:
-        """Who waits for time to pass."""
-        return sum(not future.done() for _, _, future in self._sleepers)
+    async def somebody_sleeps(self) -> None:
+        """Wait until somebody waits for time to pass."""
+        await self._slept.wait()
 
     async def sleep(self, seconds: float) -> None:
         due = self._now + seconds
         assert due > self._now, f"a sleep of {seconds} s does not move the clock"
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (due, next(self._order), future))
+        self._slept.set()
         await future
 
     async def pass_(self, seconds: float) -> None:

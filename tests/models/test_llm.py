@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import logging
 import os
 import pickle
 import subprocess
 import sys
 import traceback
+from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from runner.failures import FailureKind
+from runner.failures import Failure, FailureKind, classify
 from runner.limiter import COOLDOWN_S, Limiter
 from runner.llm import CallFailed, open_model
-from runner.nouns import Answer, Question, Sampling, Usage
+from runner.nouns import Answer, Usage
 from sandboxes.errors import ModelError, PrerequisiteError, UsageError
 from tests.models.asking import LITELLM_WARNS, MARKER, PRICES, QUESTION, ask
 from tests.models.clocks import FakeClock, InstantClock, settle
@@ -255,8 +258,8 @@ def test_retry_after_holds_for_calls_that_were_not_refused() -> None:
         )
         try:
             first = asyncio.create_task(model.ask(QUESTION, 1))
-            while len(server.requests) < 1 or not clock.sleeping:
-                await asyncio.sleep(0.001)
+            await server.received(1)
+            await clock.somebody_sleeps()
             second = asyncio.create_task(model.ask(QUESTION, 2))
             await settle()
             await clock.pass_(59.0)
@@ -291,8 +294,7 @@ def test_a_cancelled_call_gives_its_lease_back() -> None:
         limiter = Limiter("m")
         model = await open_model("openai/served", limiter=limiter, prices=PRICES)
         task = asyncio.create_task(model.ask(QUESTION, 1))
-        while not server.requests:
-            await asyncio.sleep(0.001)
+        await server.received(1)
         assert (await limiter.load()).under_way == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,6 +304,88 @@ def test_a_cancelled_call_gives_its_lease_back() -> None:
 
     with serving([HANG]) as server, mock.patch.dict(os.environ, {"OPENAI_API_BASE": server.base_url}):
         asyncio.run(run())
+
+
+def anthropic(code: int, message: str, **headers: str) -> Reply:
+    body = {"type": "error", "error": {"type": "api_error", "message": message}}
+    return Reply(code, headers, json.dumps(body).encode())
+
+
+def gemini(code: int, message: str) -> Reply:
+    delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
+    body = {"error": {"code": code, "message": message, "status": "X", "details": [delay]}}
+    return Reply(code, body=json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "failure"),
+    [
+        ("anthropic/claude-sonnet-4-5", anthropic(401, "bad key"), Failure(FailureKind.AUTH, 401, "bad key")),
+        ("anthropic/claude-sonnet-4-5", anthropic(403, "no"), Failure(FailureKind.AUTH, 403, "no")),
+        ("anthropic/claude-sonnet-4-5", anthropic(404, "no"), Failure(FailureKind.NOT_FOUND, 404, "no")),
+        ("anthropic/claude-sonnet-4-5", anthropic(529, "busy"), Failure(FailureKind.SERVER, 500, "busy")),
+        (
+            "anthropic/claude-sonnet-4-5",
+            anthropic(429, "slow", **{"Retry-After": "17"}),
+            Failure(FailureKind.RATE_LIMIT, 429, "slow", 17.0),
+        ),
+        (
+            "anthropic/claude-sonnet-4-5",
+            anthropic(400, "prompt is too long: 210000 tokens > 200000 maximum"),
+            Failure(FailureKind.TOO_LONG, 400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        ),
+        (
+            "anthropic/claude-sonnet-4-5",
+            anthropic(400, "Your credit balance is too low to access the Anthropic API."),
+            Failure(FailureKind.QUOTA, 400, "Your credit balance is too low to access the Anthropic API."),
+        ),
+        ("gemini/gemini-2.5-flash", gemini(403, "no"), Failure(FailureKind.AUTH, 403, "no")),
+        ("gemini/gemini-2.5-flash", gemini(400, "bad"), Failure(FailureKind.BAD_REQUEST, 400, "bad")),
+        ("gemini/gemini-2.5-flash", gemini(429, "slow"), Failure(FailureKind.RATE_LIMIT, 429, "slow", 34.0)),
+        (
+            "gemini/gemini-2.5-flash",
+            gemini(400, "API key not valid. Please pass a valid API key."),
+            Failure(FailureKind.AUTH, 401, "API key not valid. Please pass a valid API key."),
+        ),
+        ("mistral/mistral-small-latest", status(429, "slow"), Failure(FailureKind.RATE_LIMIT, 429, "slow")),
+        ("deepseek/deepseek-chat", status(402, "pay"), Failure(FailureKind.QUOTA, 402, "pay")),
+        *(
+            (name, reply, Failure(kind, None, "", billed=True))
+            for name in ("anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash", "deepseek/deepseek-chat")
+            for reply, kind in (
+                (RESET_MID_BODY, FailureKind.CONNECTION),
+                (MALFORMED_JSON, FailureKind.SERVER),
+                (INVALID_UTF8, FailureKind.SERVER),
+            )
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "kind", ""),
+)
+def test_other_providers_failures(name: str, reply: Reply, failure: Failure, litellm: Any) -> None:
+    """They do not come by OpenAI's client: other classes, other words."""
+
+    async def fail(address: str) -> Exception:
+        try:
+            await litellm.acompletion(
+                model=name,
+                messages=[{"role": "user", "content": "hi"}],
+                max_tokens=5,
+                api_base=address,
+                api_key=MARKER,
+                num_retries=0,
+                max_retries=0,
+            )
+        except Exception as error:
+            return error
+        finally:
+            await litellm.close_litellm_async_clients()
+            litellm.in_memory_llm_clients_cache.flush_cache()
+        raise AssertionError("it did not fail")
+
+    with serving([reply]) as server:
+        error = asyncio.run(fail(server.base_url))
+    found = classify(error, datetime.now(UTC), {})
+    assert found == dataclasses.replace(failure, said=failure.said or found.said)
 
 
 # -- secrets
@@ -367,7 +451,7 @@ def test_a_missing_key_is_told_before_anything_is_sent(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["scripted", "replay/runs/x"])
 def test_not_opened_by_name(name: str) -> None:
-    with pytest.raises(UsageError, match="not by name"):
+    with pytest.raises(UsageError, match="not opened by name"):
         asyncio.run(open_model(name, limiter=Limiter("m"), prices=PRICES))
 
 
@@ -383,9 +467,7 @@ def test_the_offline_model_needs_nothing() -> None:
 
 
 def test_a_model_that_knows_one_temperature_is_not_told_another() -> None:
-    asked = ask(
-        [answer("pass")], name="openai/o3-mini", question=Question("r", QUESTION.messages, Sampling(0.9, 64))
-    )
+    asked = ask([answer("pass")], name="openai/o3-mini")
     assert asked.answer.text == "pass"
     (request,) = asked.server.requests
     assert "temperature" not in request.json

@@ -12,6 +12,7 @@ until the client has gone or the server closes.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -133,7 +134,7 @@ class Server:
         """Requests that came after the end of the script."""
         self.closing = threading.Event()
         self._script = script
-        self._lock = threading.Lock()
+        self._arrival = threading.Condition()
         self._http = _Http(self)
 
     @property
@@ -143,15 +144,26 @@ class Server:
 
     def reply_to(self, request: Request) -> Reply:
         """The next of the script."""
-        with self._lock:
+        with self._arrival:
             number = len(self.requests)
             self.requests.append(request)
+            self._arrival.notify_all()
             if callable(self._script):
                 return self._script(request)
             if number < len(self._script):
                 return self._script[number]
             self.overrun += 1
             return status(418, "the script has run out")
+
+    async def received(self, count: int) -> None:
+        """Wait until so many requests have come. Raises TimeoutError after ten seconds."""
+
+        def wait() -> None:
+            with self._arrival:
+                if not self._arrival.wait_for(lambda: len(self.requests) >= count, timeout=10.0):
+                    raise TimeoutError(f"{len(self.requests)} requests came, not {count}")
+
+        await asyncio.to_thread(wait)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Server]:
@@ -203,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._wait_for_hang_up()
             return
         body = reply.body(request) if callable(reply.body) else reply.body
-        self.send_response(reply.status)
+        self.send_response_only(reply.status)  # without a Date, which a script may want to set
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
