@@ -154,6 +154,7 @@ def _run(options: argparse.Namespace) -> int:
     from runner.drive import Options, run_sweep
     from runner.progress import View
     from runner.sweep import read
+    from sandboxes.errors import PrerequisiteError
 
     sweep = read(options.sweep, options.set, options.model)
     view = View()
@@ -184,6 +185,9 @@ def _run(options: argparse.Namespace) -> int:
     if tally.interrupted:
         view.say("nothing is lost: run the same command again to go on")
         return INTERRUPTED
+    if tally.refused is not None:
+        view.say("a model answers nobody: its pending episodes wait until that is mended")
+        return PrerequisiteError.exit_code
     view.say(f"next: corridor leaderboard {options.out}")
     ended = tally.done + tally.failed
     return 1 if ended and tally.failed / ended > sweep.max_infra_share else 0

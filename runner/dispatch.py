@@ -48,6 +48,8 @@ class Outcome:
     branches: int | None
     calls: int
     cost_usd: float | None
+    hopeless: bool = False
+    """It failed of something that every episode of its model would fail of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class Dispatcher:
         self._failure: Exception | None = None
         self.gave_up: list[Assignment] = []
         """Episodes whose workers were lost too often: they stay pending."""
+        self.refused: str | None = None
+        """Why a model answers nobody; its other episodes were not begun."""
         self.stopped: str | None = None
         """Why no new episode was begun before all were done; None when all were."""
 
@@ -195,7 +199,11 @@ class Dispatcher:
             self._again(assignment, "lost", LOSSES)
             return
         limit = ATTEMPTS.get(outcome.end, 1)
-        again = outcome.end in ATTEMPTS and self._again(assignment, outcome.end, limit)
+        retry = outcome.end in ATTEMPTS and not outcome.hopeless
+        again = retry and self._again(assignment, outcome.end, limit)
+        if outcome.hopeless:
+            self.refused = outcome.error
+            self._queue = deque(one for one in self._queue if one.spec.model != outcome.model)
         if outcome.end is EpisodeEnd.BUDGET_EXHAUSTED:
             self.stop("the sweep's dollars are spent")
         self._on_outcome(outcome, again)

@@ -69,6 +69,8 @@ class Tally:
     failed: int = 0
     spent_usd: float = 0.0
     stopped: str | None = None
+    refused: str | None = None
+    """What a model said that answers nobody."""
     interrupted: bool = False
     last_errors: dict[str, str] = field(default_factory=dict)
     """The last error of each way to fail."""
@@ -222,6 +224,7 @@ async def _dispatch(
                     task.cancel()
                 await asyncio.gather(watching, interrupted, return_exceptions=True)
     tally.stopped = tally.stopped or dispatcher.stopped
+    tally.refused = dispatcher.refused
 
 
 def _quick(models: Sequence[str], config: WorkerConfig) -> bool:

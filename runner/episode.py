@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from runner.coverage_map import CoverageMap
 from runner.nouns import (
@@ -335,7 +335,14 @@ class Totals:
         self.cost_usd = None if self.cost_usd is None or cost is None else self.cost_usd + cost
 
 
-async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: Recording) -> EpisodeRow:
+class Ending(NamedTuple):
+    """A committed attempt, and what ended it early."""
+
+    row: EpisodeRow
+    error: Exception | None
+
+
+async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: Recording) -> Ending:
     """Run one attempt to its end and commit it: its row is on disk when this returns.
 
     Raises StoreError when rows cannot be written. Everything else that goes wrong is an end.
@@ -410,7 +417,7 @@ async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: 
     await means.writer.durable()
     means.writer.add(row)
     await means.writer.durable()
-    return row
+    return Ending(row, error)
 
 
 @contextlib.asynccontextmanager

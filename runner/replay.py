@@ -125,7 +125,7 @@ async def _one(
         upper_bound_usd=lambda question: 0.0,
         sweep=end["sweep"],
     )
-    row = await run_episode(spec, end["attempt"], means, recording)
+    row = (await run_episode(spec, end["attempt"], means, recording)).row
     again = [one for one in memory.rows if isinstance(one, StepRow)]
     differences = _differences("episode", end, row)
     if len(again) != len(steps):

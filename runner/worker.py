@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from runner.dispatch import Assignment, Outcome, WorkerStats
 from runner.episode import Means, run_episode
+from runner.failures import CallFailed, FailureKind
 from runner.nouns import Answer, EpisodeEnd, EpisodeSpec, Limits, Question
 from runner.scripted import Silent
 from runner.store import Recording, Run, Writer
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from runner.prices import Prices
     from runner.purse import PursePort
 
+
+HOPELESS = frozenset({FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND})
+"""Failures of a model that every other episode would meet too."""
 
 REPLAY = "replay/"
 """How the name of a model begins that is a recorded run."""
@@ -112,7 +116,7 @@ class Worker:
                 upper_bound_usd=self._upper_bound(spec.model),
                 sweep=self.config.sweep,
             )
-            row = await run_episode(spec, assignment.attempt, means, recording)
+            row, error = await run_episode(spec, assignment.attempt, means, recording)
         finally:
             self._in_flight -= 1
         return Outcome(
@@ -126,6 +130,7 @@ class Worker:
             branches=row.branches,
             calls=row.calls,
             cost_usd=row.cost_usd,
+            hopeless=isinstance(error, CallFailed) and error.kind in HOPELESS,
         )
 
     def stats(self) -> WorkerStats:

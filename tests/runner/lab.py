@@ -93,7 +93,7 @@ class Lab:
             sweep="s",
         )
         try:
-            return await run_episode(self.spec, attempt, means, self._recording)
+            return (await run_episode(self.spec, attempt, means, self._recording)).row
         finally:
             await pool.close()
 

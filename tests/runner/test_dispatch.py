@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -56,7 +57,9 @@ class PlainHandle:
             self._at_once -= 1
         self.ran.append((assignment.spec.seed, assignment.attempt))
         error = None if end.scores else "because"
-        return Outcome(assignment.spec.id, assignment.attempt, end, error, "l", "m", 1, 1, 1, 0.0)
+        return Outcome(
+            assignment.spec.id, assignment.attempt, end, error, "l", assignment.spec.model, 1, 1, 1, 0.0
+        )
 
     async def check(self) -> None:
         if self.engine is not None:
@@ -184,6 +187,19 @@ async def test_spent_dollars_stop_the_rest() -> None:
     await one.run()
     assert 1 <= len(heard) <= 4
     assert one.stopped == "the sweep's dollars are spent"
+
+
+async def test_a_model_that_answers_nobody_is_left_alone() -> None:
+    class Refused(PlainHandle):
+        async def run(self, assignment: Assignment) -> Outcome:
+            return replace(await super().run(assignment), hopeless=True)
+
+    one, heard = dispatcher(50, in_flight=2)
+    one.add(Refused("a", lambda assignment: EpisodeEnd.MODEL_ERROR))
+    await one.run()
+    assert 1 <= len(heard) <= 3
+    assert not any(again for _, again in heard)
+    assert one.refused == "because"
 
 
 async def test_a_dead_engine_ends_the_run() -> None:
