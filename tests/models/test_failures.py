@@ -37,7 +37,8 @@ def raised(
 
 def made(name: str, text: str = "beneath", base: type[Exception] = Exception) -> Exception:
     """An exception of a class of this name."""
-    return type(name, (base,), {})(text)
+    error: Exception = type(name, (base,), {})(text)
+    return error
 
 
 REPLIED: dict[str, str] = {}
@@ -71,7 +72,7 @@ REPLIED: dict[str, str] = {}
                 "InternalServerError",
                 500,
                 "x",
-                cause=made("ReadError", type("TransportError", (Exception,), {})),
+                cause=made("ReadError", base=type("TransportError", (Exception,), {})),
             ),
             FailureKind.CONNECTION,
         ),
