@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from runner.nouns import EpisodeEnd, EpisodeSpec
@@ -50,6 +50,22 @@ class Outcome:
     cost_usd: float | None
     hopeless: bool = False
     """It failed of something that every episode of its model would fail of."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], hopeless: bool = False) -> Outcome:
+        """From an episode's row."""
+        names = (
+            "episode_id",
+            "attempt",
+            "error",
+            "label",
+            "model",
+            "executions",
+            "branches",
+            "calls",
+            "cost_usd",
+        )
+        return cls(**{name: row[name] for name in names}, end=EpisodeEnd(row["end"]), hopeless=hopeless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +117,16 @@ class Dispatcher:
         assignments: Sequence[Assignment],
         in_flight: int,
         on_outcome: Callable[[Outcome, bool], None],
+        committed: Callable[[Assignment], Outcome | None] = lambda assignment: None,
     ) -> None:
-        """`in_flight` episodes at a worker at once; `on_outcome` hears (outcome, is it tried again)."""
+        """`in_flight` episodes at a worker at once; `on_outcome` hears (outcome, is it tried again).
+
+        `committed` tells what a lost worker has committed of an assignment after all.
+        """
         self._queue = deque(assignments)
         self._in_flight = in_flight
         self._on_outcome = on_outcome
+        self._committed = committed
         self._handles: list[Handle] = []
         self._lost_handles: set[str] = set()
         self._tasks: dict[asyncio.Task[Outcome], tuple[Handle, Assignment]] = {}
@@ -196,8 +217,11 @@ class Dispatcher:
             if handle.name not in self._lost_handles:
                 self._lost_handles.add(handle.name)
                 self._on_loss(handle)
-            self._again(assignment, "lost", LOSSES)
-            return
+            found = await asyncio.to_thread(self._committed, assignment)
+            if found is None:
+                self._again(assignment, "lost", LOSSES)
+                return
+            outcome = found
         limit = ATTEMPTS.get(outcome.end, 1)
         retry = outcome.end in ATTEMPTS and not outcome.hopeless
         again = retry and self._again(assignment, outcome.end, limit)

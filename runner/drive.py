@@ -200,7 +200,11 @@ async def _dispatch(
             tally.last_errors[outcome.end] = outcome.error
         view.outcome(outcome, again)
 
-    dispatcher = Dispatcher(assignments, in_flight, hear)
+    def committed(assignment: Assignment) -> Outcome | None:
+        row = Run(config.run).committed(assignment.spec.id, assignment.attempt)
+        return Outcome.of_row(row) if row is not None else None
+
+    dispatcher = Dispatcher(assignments, in_flight, hear, committed)
     fleet: Fleet = (
         InlineFleet(config, cap)
         if options.inline

@@ -57,9 +57,13 @@ class Folder:
     def names(self, table: str) -> dict[str, int]:
         """Every finished file of a table, with its size in bytes."""
         selector = fs.FileSelector(f"{self.path}/{table}", allow_not_found=True)
+        try:
+            found = self.fs.get_file_info(selector)
+        except FileNotFoundError:
+            return {}  # it was made at this very moment
         return {
             info.base_name: info.size
-            for info in self.fs.get_file_info(selector)
+            for info in found
             if info.base_name.endswith(SUFFIX) and not info.base_name.startswith(TEMPORARY)
         }
 

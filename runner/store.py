@@ -114,6 +114,13 @@ class Run:
             found.setdefault(row["episode_id"], []).append((row["attempt"], EpisodeEnd(row["end"])))
         return found
 
+    def committed(self, episode: str, attempt: int) -> dict[str, Any] | None:
+        """The row of one committed attempt; None when there is none."""
+        rows = self.folder.read("episodes")
+        mask = pc.and_(pc.equal(rows["episode_id"], episode), pc.equal(rows["attempt"], attempt))
+        found = rows.filter(mask).to_pylist()
+        return found[0] if found else None
+
     def attempts(self) -> dict[str, int]:
         """The highest attempt that left any row, by episode: committed or not, its number is taken."""
         highest: dict[str, int] = {}

@@ -12,13 +12,13 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from runner.dispatch import Assignment, Outcome, WorkerStats
 from runner.episode import Means, run_episode
 from runner.failures import CallFailed, FailureKind
-from runner.nouns import Answer, EpisodeEnd, EpisodeSpec, Limits, Question
+from runner.nouns import Answer, EpisodeSpec, Limits, Question
 from runner.scripted import Silent
 from runner.store import Recording, Run, Writer
 from sandboxes.errors import UsageError
@@ -119,19 +119,8 @@ class Worker:
             row, error = await run_episode(spec, assignment.attempt, means, recording)
         finally:
             self._in_flight -= 1
-        return Outcome(
-            episode_id=row.episode_id,
-            attempt=row.attempt,
-            end=EpisodeEnd(row.end),
-            error=row.error,
-            label=row.label,
-            model=row.model,
-            executions=row.executions,
-            branches=row.branches,
-            calls=row.calls,
-            cost_usd=row.cost_usd,
-            hopeless=isinstance(error, CallFailed) and error.kind in HOPELESS,
-        )
+        hopeless = isinstance(error, CallFailed) and error.kind in HOPELESS
+        return Outcome.of_row(asdict(row), hopeless)
 
     def stats(self) -> WorkerStats:
         """Now."""

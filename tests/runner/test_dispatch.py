@@ -146,6 +146,27 @@ async def test_a_lost_worker_costs_its_episodes_an_attempt() -> None:
     assert len(heard) == 12
 
 
+async def test_what_a_lost_worker_had_committed_is_not_run_again() -> None:
+    """It died between the commit and its answer."""
+
+    async def dies(assignment: Assignment) -> EpisodeEnd:
+        raise WorkerLost("killed")
+
+    def committed(assignment: Assignment) -> Outcome | None:
+        if assignment.spec.seed != 0:
+            return None
+        return Outcome(assignment.spec.id, 1, EpisodeEnd.COMPLETED, None, "l", "m", 1, 1, 1, 0.0)
+
+    heard: list[Outcome] = []
+    one = Dispatcher(assignments(2), 2, lambda outcome, again: heard.append(outcome), committed)
+    fresh = PlainHandle("b", fine)
+    one.on_loss(lambda handle: one.add(fresh))
+    one.add(PlainHandle("a", dies))
+    await one.run()
+    assert fresh.ran == [(1, 2)]
+    assert len(heard) == 2
+
+
 async def test_a_replacement_takes_over() -> None:
     async def dies(assignment: Assignment) -> EpisodeEnd:
         raise WorkerLost("node gone")
