@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runner.nouns import EpisodeEnd, EpisodeSpec
