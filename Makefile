@@ -33,8 +33,8 @@ test: .venv/ready ## all tests (Docker's are skipped where no engine answers)
 	$(BIN)/python -m pytest
 
 check: .venv/ready ## lint, types, import contracts, stale documents
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --no-cache --check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

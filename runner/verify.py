@@ -14,13 +14,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sandboxes.pool import Pool
-
 from runner.dataset import find
 from runner.drive import SandboxKind
 from runner.episode import coverage_sha
 from runner.recorded import Recorded, RecordedStep
 from sandboxes.errors import UsageError
+from sandboxes.pool import Pool
 from sandboxes.sandbox import Backend, Cold, Image, Measurement
 
 

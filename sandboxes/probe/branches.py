@@ -3,8 +3,8 @@
 A branch is one executed arc out of a line with more than one exit, among the arcs
 that coverage.py holds possible: what its JSON report lists under
 `executed_branches` (coverage/results.py, Analysis.executed_branch_arcs). The
-report's analysis parses the module each time; here that happens once a module, and
-a step costs a few set operations.
+report's analysis parses the module each time; here that happens once a module, each
+arc is looked at once, and a step costs a look-up for each of its arcs.
 """
 
 from typing import Any, Dict, Iterable, List, Set, Tuple
@@ -33,26 +33,39 @@ class Analysis:
         for src, dst in self.possible:
             destinations.setdefault(src, set()).add(dst)
         self._only_way = {src: min(dsts) for src, dsts in destinations.items() if len(dsts) == 1}
+        self._meanings: Dict[Arc, Tuple[List[int], List[Arc]]] = {}
 
     def possible_branches(self) -> List[Arc]:
         """Every arc that could be reported as an executed branch, sorted."""
         return sorted(arc for arc in self.possible if arc[0] in self.branch_lines)
 
     def executed(self, arcs: Iterable[Arc]) -> Tuple[List[Arc], List[int]]:
-        """(branches, lines) of one step from its tracer's arcs, each sorted.
+        """(branches, lines) of one step from its tracer's arcs, each sorted."""
+        branches = set()
+        lines: Set[int] = set()
+        known = self._meanings
+        for arc in arcs:
+            meaning = known.get(arc)
+            if meaning is None:
+                meaning = known[arc] = self._meaning(arc)
+            lines.update(meaning[0])
+            branches.update(meaning[1])
+        return sorted(branches), sorted(lines)
+
+    def _meaning(self, arc: Arc) -> Tuple[List[int], List[Arc]]:
+        """(its statements, the branch it is, if it is one); each arc's is its own.
 
         Same steps as coverage/results.py, analysis_from_file_reporter: lines are the ends
-        of arcs; arcs are moved to first lines of statements; an arc within one statement
-        is its only way out, if it has only one.
+        of arcs; arcs are moved to first lines of statements, or are none (a jump out of a
+        `with`); an arc within one statement is its only way out, if it has only one.
         """
-        arcs = list(arcs)
-        ends = {line for arc in arcs for line in arc if line > 0}
-        lines = set(self._reporter.translate_lines(ends)) & self.statements
-        moved = set()
-        for src, dst in self._reporter.translate_arcs(arcs):
+        ends = {line for line in arc if line > 0}
+        lines = sorted(set(self._reporter.translate_lines(ends)) & self.statements)
+        moved = []
+        for src, dst in self._reporter.translate_arcs([arc]):
             if src != dst:
-                moved.add((src, dst))
+                moved.append((src, dst))
             elif src in self._only_way:
-                moved.add((src, self._only_way[src]))
+                moved.append((src, self._only_way[src]))
         taken = set(self._reporter.translate_arcs(moved)) & self.possible
-        return sorted(arc for arc in taken if arc[0] in self.branch_lines), sorted(lines)
+        return lines, [one for one in taken if one[0] in self.branch_lines]

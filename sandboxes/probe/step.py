@@ -47,6 +47,8 @@ class Job(NamedTuple):
     shared: Shared
     line_bits: int
     """See shared.line_bits."""
+    hidden: Tuple[str, ...]
+    """The probe's own modules, which a script must not find in sys.modules."""
     durable: bool
     """Use the tracer whose arcs survive the process."""
 
@@ -112,9 +114,8 @@ def _set_stage(job: Job) -> Tuple[str, types.ModuleType, Dict[str, Any]]:
     main.__loader__ = _Loader("__main__")  # type: ignore[assignment]  # coverage run gives no more than this
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
-    ours = __name__.split(".")[0]
-    for name in [name for name in sys.modules if name.startswith(ours)]:
-        del sys.modules[name]
+    for name in job.hidden:
+        sys.modules.pop(name, None)
     data: Dict[str, Any] = {}
     if job.durable:
         data[job.file] = DurableArcs(job.shared.memory)

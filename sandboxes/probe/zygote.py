@@ -88,6 +88,8 @@ class Zygote:
         from coverage.files import canonical_filename
 
         self.line_bits = line_bits(version_info)
+        ours = __name__.split(".")[0]
+        self.hidden = tuple(name for name in sys.modules if name.split(".")[0] == ours)
 
         self.analysis = Analysis(self.coverage, canonical_filename(found["file"]))
         self.prepared = Prepared(
@@ -200,6 +202,7 @@ class Zygote:
             file=self.analysis.file,
             shared=self.shared,
             line_bits=self.line_bits,
+            hidden=self.hidden,
             durable=durable,
         )
         out_read, out_write = os.pipe()
@@ -328,6 +331,7 @@ class Zygote:
             data_file=None, branch=True, source=[self.target], config_file=False, timid=timid
         )
         measure._warn_no_data = measure._warn_unimported_source = False
+        measure._warn_preimported_source = False  # it looks through all modules at each start
         # Everything a first start looks up is then there before the fork.
         measure.start()
         measure.stop()
