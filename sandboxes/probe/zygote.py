@@ -77,11 +77,13 @@ class Zygote:
         # As a step will have it: coverage.py looks everything up anew when sys.path changes.
         sys.path[0] = place.scratch
         found = self._look()
+        self.file: str = found["file"]
         self.start = "preloaded" if preload else "plain"
         self.preloaded = self._preload(found["needs"]) if preload else 0
         if preload:
             ahead.compile_patterns(found["patterns"])
         ahead.keep_code(found["own"])
+        self._others = [file for _, file in found["own"] if file.endswith(".py") and file != self.file]
         self.coverage = self._coverage(timid=False)
         self.durable_coverage: Any = None
         from coverage import version_info
@@ -91,7 +93,7 @@ class Zygote:
         ours = __name__.split(".")[0]
         self.hidden = tuple(name for name in sys.modules if name.split(".")[0] == ours)
 
-        self.analysis = Analysis(self.coverage, canonical_filename(found["file"]))
+        self.analysis = Analysis(self.coverage, canonical_filename(self.file))
         self.prepared = Prepared(
             target=target,
             file=self.analysis.file,
@@ -335,6 +337,11 @@ class Zygote:
         # Everything a first start looks up is then there before the fork.
         measure.start()
         measure.stop()
+        # The tracer asks about each file that it meets; of all but the target's own we know the answer.
+        known = measure._collector.should_trace_cache
+        for file in self._others + _source_files():
+            if file not in known and file != self.file:
+                known[file] = measure._should_trace(file, None)
         return measure
 
     def _in_child(self, work: Any, *arguments: Any) -> Dict[str, Any]:
@@ -377,6 +384,12 @@ class Zygote:
             )
         answer: Dict[str, Any] = json.loads(b"".join(chunks).decode())
         return answer
+
+
+def _source_files() -> List[str]:
+    """The files of all modules that are loaded here."""
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [file for file in files if file is not None and file.endswith(".py")]
 
 
 def _exception(report: Optional[Report]) -> Optional[str]:
