@@ -23,7 +23,7 @@ seeds = [1, 2]
 [targets]
 modules = ["click.types", "werkzeug.http", "jinja2.lexer"]
 [budget]
-executions = 6
+executions = 24
 [[strategy]]
 name = "random"
 [[strategy]]
