@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -59,15 +60,25 @@ def started(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
+def came_to(process: subprocess.Popen[str], reached: Callable[[], bool]) -> bool:
+    """Wait until something is the case; whether it was before the process ended."""
+    while process.poll() is None:
+        if reached():
+            return True
+        # Looks again soon, or at once when the process ends, and leaves the cores to it meanwhile.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+    return False
+
+
 def stop_when(
     process: subprocess.Popen[str], reached: Callable[[], bool], sent: signal.Signals = signal.SIGKILL
 ) -> bool:
     """Send a signal as soon as something is the case; whether it came to that before the process ended."""
-    while process.poll() is None:
-        if reached():
-            process.send_signal(sent)
-            return True
-    return False
+    reached_it = came_to(process, reached)
+    if reached_it:
+        process.send_signal(sent)
+    return reached_it
 
 
 def parts(run: Path, table: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.store import Run
-from tests.runner.runs import asked_twice, corridor, outcome, started, write
+from tests.runner.runs import asked_twice, came_to, corridor, outcome, started, write
 from tests.runner.test_runs import SANDBOX
 
 SWEEP = """
@@ -58,9 +58,7 @@ def test_a_node_that_dies_costs_an_attempt_and_no_number(cluster: Any, tmp_path:
     process = started("run", file, "--out", run, *sandbox, "--slots", "1", "--address", cluster.address)
     victim = next(iter(cluster.worker_nodes))
     store = Run(run)
-    while process.poll() is None and len(store.ends()) < 2:
-        pass
-    assert process.poll() is None, process.communicate()[0]
+    assert came_to(process, lambda: len(store.ends()) >= 2), process.communicate()[0]
     cluster.remove_node(victim, allow_graceful=False)
     said, _ = process.communicate()
     assert process.returncode == 0, said
@@ -76,9 +74,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     file, run = write(tmp_path, SWEEP), tmp_path / "run"
     process = started("run", file, "--out", run, "--sandbox", SANDBOX, "--workers", "1")
     store = Run(run)
-    while process.poll() is None and len(store.ends()) < 2:
-        pass
-    assert process.poll() is None, process.communicate()[0]
+    assert came_to(process, lambda: len(store.ends()) >= 2), process.communicate()[0]
     (worker,) = workers_of(process.pid)
     os.kill(worker, signal.SIGKILL)
     said, _ = process.communicate()
