@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.store import Run
-from tests.runner.runs import asked_twice, corridor, outcome, parts, started, write
+from tests.runner.runs import asked_twice, came_to, corridor, outcome, parts, started, write
 from tests.runner.test_runs import SANDBOX
 
 
@@ -106,8 +106,7 @@ def test_an_engine_that_dies_stops_the_run_and_loses_nothing(
     command = ("run", write(tmp_path), "--out", run, "--inline", "--sandbox", "docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
     process = started(*command)
-    while process.poll() is None and parts(run, "calls") < 3:
-        pass
+    assert came_to(process, lambda: parts(run, "calls") >= 3), process.communicate()[0]
     relay.die()
     said, _ = process.communicate()
     assert process.returncode == 3, said
