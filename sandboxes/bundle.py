@@ -39,7 +39,10 @@ server.main(server.Settings(**bundle["settings"]))
 """
 """Given to `python -c`. Reads eight hex digits, then that many bytes of JSON, from descriptor 0."""
 
-_ORDER = ("", "messages", "shared", "confine", "branches", "ahead", "inert", "step", "zygote", "server")
+_ORDER = (
+    *("", "messages", "shared", "confine", "branches", "ahead", "inert", "operators", "mutants"),
+    *("step", "swap", "suite", "zygote", "evaluate", "server"),
+)
 """Each after what it imports."""
 
 

@@ -10,14 +10,27 @@ from typing import ParamSpec, Protocol, TypeVar
 from sandboxes.bundle import bundle
 from sandboxes.errors import SandboxError, SandboxLost, TargetError
 from sandboxes.probe import messages
-from sandboxes.probe.messages import Hello, Limits, Prepare, Prepared, Problem, Ran, Run, Settings
-from sandboxes.sandbox import StepReport, TargetFacts, report
+from sandboxes.probe.messages import (
+    Evaluate,
+    Evaluated,
+    Hello,
+    Limits,
+    Prepare,
+    Prepared,
+    Problem,
+    Ran,
+    Run,
+    Settings,
+)
+from sandboxes.sandbox import Mutation, StepReport, SuiteReport, TargetFacts, report, suite_report
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S = 60.0
 PREPARE_TIMEOUT_S = 300.0
+EVALUATE_TIMEOUT_S = 3600.0
+"""A suite's functions and mutants have their own limits; this one only ends what went wrong."""
 STEP_MARGIN_S = 90.0
 """On top of twice a step's own limit (a step may run again to recover its coverage)."""
 
@@ -86,6 +99,24 @@ class ProbeSandbox:
         if not isinstance(answer, Ran):
             raise SandboxError(f"{self.name}: asked for a step, it said {type(answer).__name__}")
         return report(answer)
+
+    async def evaluate(self, target: str, suite: str, limits: Limits, mutation: Mutation) -> SuiteReport:
+        """See Sandbox.evaluate."""
+        request = Evaluate(
+            target=target,
+            suite=suite,
+            limits=limits,
+            mutants=mutation.size,
+            seed=mutation.seed,
+            part=mutation.part,
+            matrix=mutation.matrix,
+            only=mutation.only,
+            every_test=mutation.every_test,
+        )
+        answer = await self._in_thread(self._ask, request, PREPARE_TIMEOUT_S + EVALUATE_TIMEOUT_S)
+        if not isinstance(answer, Evaluated):
+            raise SandboxError(f"{self.name}: asked for a suite, it said {type(answer).__name__}")
+        return suite_report(answer)
 
     async def close(self) -> None:
         """See Sandbox.close."""

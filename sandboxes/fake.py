@@ -10,13 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from sandboxes.errors import CorridorError, SandboxError, SandboxLost, TargetError
-from sandboxes.sandbox import Arc, Cold, Image, Limits, Measurement, StepOutcome, StepReport, TargetFacts
+from sandboxes.sandbox import (
+    Arc,
+    Cold,
+    Image,
+    Limits,
+    Measurement,
+    Mutation,
+    StepOutcome,
+    StepReport,
+    SuiteReport,
+    TargetFacts,
+)
 
 Answer = StepReport | SandboxError
 """What a step comes to: a report, or an error that is raised. SandboxLost takes the sandbox along."""
 
 Answers = Iterable[Answer] | Callable[[str, str], Answer]
 """One for each step, in order, whichever sandbox it runs in; or a function of (target, script)."""
+
+Suites = Callable[[str, str], SuiteReport]
+"""What a suite comes to: a function of (target, text)."""
 
 IMAGE = Image(ref="fake", digest="fake", backend="fake")
 
@@ -30,8 +44,9 @@ class FakeBackend:
 
     name = "fake"
 
-    def __init__(self, facts: Iterable[TargetFacts], answers: Answers) -> None:
+    def __init__(self, facts: Iterable[TargetFacts], answers: Answers, suites: Suites | None = None) -> None:
         """`facts` are the targets that there are."""
+        self.suites = suites
         self.facts = {one.target: one for one in facts}
         self.opened: list[FakeSandbox] = []
         self.executed: list[tuple[str, str]] = []
@@ -93,6 +108,13 @@ class FakeSandbox:
         except SandboxLost:
             self.dirty = True
             raise
+
+    async def evaluate(self, target: str, suite: str, limits: Limits, mutation: Mutation) -> SuiteReport:
+        """See Sandbox.evaluate."""
+        await self.prepare(target)
+        if self._backend.suites is None:
+            raise OutOfAnswers(f"this fake has no answers for suites, and was given one for {target}")
+        return self._backend.suites(target, suite)
 
     async def close(self) -> None:
         """See Sandbox.close."""

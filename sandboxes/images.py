@@ -53,7 +53,8 @@ class Recipe:
     @property
     def id(self) -> str:
         """Of everything the recipe says; 64 hex digits."""
-        said = [self.python, self.base, wheels.coverage_version(self.python), _KIT_LAYER]
+        kit = [wheels.coverage_version(self.python), wheels.pytest_version(self.python)]
+        said = [self.python, self.base, *kit, _KIT_LAYER]
         said += [path.read_text() for path in (self.requirements, self.dockerfile)]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 

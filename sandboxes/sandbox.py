@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
-from sandboxes.probe.messages import Limits, Prepared, Ran
+from sandboxes.probe.messages import Evaluated, Limits, MutantRun, Prepared, Ran, SuiteFunction
 
 __all__ = [
     "Arc",
@@ -18,9 +18,13 @@ __all__ = [
     "Image",
     "Limits",
     "Measurement",
+    "MutantRun",
+    "Mutation",
     "Sandbox",
     "StepOutcome",
     "StepReport",
+    "SuiteFunction",
+    "SuiteReport",
     "TargetFacts",
 ]
 
@@ -116,6 +120,62 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutation:
+    """Which mutants of its target a suite is run against, and how."""
+
+    size: int = 200
+    """Of the sample: fixed by the seed, and shared by all suites. 0: none."""
+    seed: str = ""
+    part: tuple[int, int] = (0, 1)
+    """(i, n): only each n-th of the sample, from the i-th."""
+    matrix: bool = False
+    """Find every function that kills a mutant, not only the first."""
+    only: Literal["", "slow", "copy"] = ""
+    """Take that path for all. For checks of the others."""
+    every_test: bool = False
+    """Run all green functions, not only those that reach the mutant. For checks."""
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"a sample of {self.size} mutants cannot be drawn")
+        if not 0 <= self.part[0] < self.part[1]:
+            raise ValueError(f"{self.part} is not (i, n) with 0 <= i < n")
+
+
+KILLS = frozenset({"killed", "timeout", "crashed", "oom"})
+"""Verdicts that say that the suite, green on the original, is not green on the mutant."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteReport:
+    """One evaluated suite."""
+
+    error: str | None
+    """Why nothing could be collected."""
+    size: int
+    """Test functions as written; parametrised cases are one with theirs."""
+    functions: tuple[SuiteFunction, ...]
+    measurement: Measurement
+    """Of the green functions, run together."""
+    mutants: tuple[MutantRun, ...]
+    mutants_total: int
+    duration_s: float
+    cpu_s: float
+    baseline_s: float
+    fork_s: float
+
+    @property
+    def green(self) -> tuple[str, ...]:
+        """Names of the functions that are green, alone and together, each time."""
+        return tuple(function.name for function in self.functions if function.outcome == "green")
+
+    @property
+    def killed(self) -> int:
+        """Mutants on which the suite is not green."""
+        return sum(mutant.verdict in KILLS for mutant in self.mutants)
+
+
+@dataclass(frozen=True, slots=True)
 class Cold:
     """What `coverage run --branch` and its JSON report say of a script in a fresh place."""
 
@@ -141,6 +201,13 @@ class Sandbox(Protocol):
 
     async def execute(self, target: str, script: str, limits: Limits) -> StepReport:
         """Run a script under branch coverage of `target`. Its own failures are outcomes, not exceptions."""
+        ...
+
+    async def evaluate(self, target: str, suite: str, limits: Limits, mutation: Mutation) -> SuiteReport:
+        """Run a pytest file, and its green functions against mutants of `target`.
+
+        What is wrong with the suite is in the report, not an exception.
+        """
         ...
 
     async def close(self) -> None:
@@ -177,6 +244,22 @@ def classify(ran: Ran) -> StepOutcome:
     if ran.signal is not None:
         return StepOutcome.CRASHED
     return StepOutcome.PASSED if ran.exit_code == 0 else StepOutcome.FAILED
+
+
+def suite_report(said: Evaluated) -> SuiteReport:
+    """The host's view of a probe's answer."""
+    return SuiteReport(
+        error=said.error,
+        size=said.size,
+        functions=tuple(said.functions),
+        measurement=Measurement(frozenset(said.branches), frozenset(said.lines)),
+        mutants=tuple(said.mutants),
+        mutants_total=said.mutants_total,
+        duration_s=said.duration_s,
+        cpu_s=said.cpu_s,
+        baseline_s=said.baseline_s,
+        fork_s=said.fork_s,
+    )
 
 
 def report(ran: Ran) -> StepReport:

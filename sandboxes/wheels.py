@@ -17,6 +17,9 @@ KITS = Path(__file__).parent / "kits"
 CURRENT = "7.17.5"
 COVERAGE = {(3, 6): "6.2", (3, 7): "7.2.7", (3, 8): "7.6.1", (3, 9): "7.10.7", (3, 10): "7.16.2"}
 """The last coverage.py that supports each older Python (its change log); CURRENT from 3.11."""
+PYTEST = {(3, 6): "7.0.1", (3, 7): "7.4.4", (3, 8): "8.3.5", (3, 9): "8.4.2"}
+"""The same of pytest; CURRENT_PYTEST from 3.10. An image that has its own runs suites with that."""
+CURRENT_PYTEST = "9.2.0"
 
 _GLIBC = (5, 12, 17, 24, 26, 27, 28, 31, 34, 35)
 _OLD_TAGS = ("manylinux1", "manylinux2010", "manylinux2014")
@@ -24,10 +27,19 @@ _OLD_TAGS = ("manylinux1", "manylinux2010", "manylinux2014")
 
 def coverage_version(python: str) -> str:
     """The coverage.py for a Python such as '3.11'. Raises PrerequisiteError below 3.6."""
+    return COVERAGE.get(_minor(python), CURRENT)
+
+
+def pytest_version(python: str) -> str:
+    """The pytest for a Python such as '3.11'. Raises PrerequisiteError below 3.6."""
+    return PYTEST.get(_minor(python), CURRENT_PYTEST)
+
+
+def _minor(python: str) -> tuple[int, int]:
     major, minor = (int(part) for part in python.split(".")[:2])
     if (major, minor) < (3, 6):
         raise PrerequisiteError(f"Python {python} is too old to measure: the probe needs 3.6 or newer")
-    return COVERAGE.get((major, minor), CURRENT)
+    return major, minor
 
 
 def fetch(requirements: Path, python: str, machine: str) -> Path:
@@ -50,17 +62,20 @@ def fetch(requirements: Path, python: str, machine: str) -> Path:
 
 
 def kit(python: str, machine: str) -> Path:
-    """A folder that, on PYTHONPATH, gives a Python its coverage.py. Kept in the cache."""
-    version = coverage_version(python)
-    folder = cache() / "kits" / f"coverage-{version}-py{python}-{machine}"
+    """A folder that, on PYTHONPATH, gives a Python its coverage.py. Kept in the cache.
+
+    pytest is in its subfolder `suite`, so that only what runs suites finds it.
+    """
+    version, pytest = coverage_version(python), pytest_version(python)
+    folder = cache() / "kits" / f"coverage-{version}-pytest-{pytest}-py{python}-{machine}"
     with only_one(folder.name):
         if not folder.is_dir():
-            wheels = fetch(KITS / f"coverage-{version}.txt", python, machine)
             part = folder.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
-            for wheel in wheels.glob("*.whl"):
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(part)
+            for lock, place in ((f"coverage-{version}", part), (f"pytest-{pytest}", part / "suite")):
+                for wheel in fetch(KITS / f"{lock}.txt", python, machine).glob("*.whl"):
+                    with zipfile.ZipFile(wheel) as archive:
+                        archive.extractall(place)
             let_all_read(part)
             part.rename(folder)
     return folder

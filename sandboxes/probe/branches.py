@@ -39,6 +39,15 @@ class Analysis:
         """Every arc that could be reported as an executed branch, sorted."""
         return sorted(arc for arc in self.possible if arc[0] in self.branch_lines)
 
+    def touched(self, arcs: Iterable[Arc]) -> Set[int]:
+        """First lines of all statements that the arcs reach, those left out of coverage too."""
+        return set(self._reporter.translate_lines({line for arc in arcs for line in arc if line > 0}))
+
+    def first_line(self, line: int) -> int:
+        """Of the statement that this line is part of."""
+        (first,) = self._reporter.translate_lines({line})
+        return int(first)
+
     def executed(self, arcs: Iterable[Arc]) -> Tuple[List[Arc], List[int]]:
         """(branches, lines) of one step from its tracer's arcs, each sorted."""
         branches = set()

@@ -9,7 +9,7 @@ import json
 import struct
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised with every change of a message; both sides must agree."""
 
 MAX_FRAME = 64 * 1024 * 1024
@@ -127,6 +127,86 @@ class Ran(NamedTuple):
     """'preloaded' or 'plain': which zygote the step was forked from."""
 
 
+class Evaluate(NamedTuple):
+    """Host to probe: run a pytest file, measure what it covers, and which mutants of the target it kills."""
+
+    target: str
+    suite: str
+    limits: Limits
+    """timeout_s bounds a test function alone, and a run of the whole suite."""
+    mutants: int
+    """Size of the target's sample; fewer when the module has not so many."""
+    seed: str
+    """Of the sample: the same seed, the same mutants of the same source."""
+    part: Tuple[int, int] = (0, 1)
+    """(i, n): only each n-th mutant of the sample, from the i-th."""
+    matrix: bool = False
+    """Run every function on every mutant, so that all its killers are known; else stop at the first."""
+    only: str = ""
+    """'slow' or 'copy': take that path for every mutant. For checks of the others."""
+    every_test: bool = False
+    """Run all green functions, not only those that reach the mutant. For checks."""
+
+
+class SuiteFunction(NamedTuple):
+    """A test function of a suite; its parametrised cases are one with it."""
+
+    name: str
+    """'test_x' or 'TestC::test_x'."""
+    outcome: str
+    """green; or why not: failed, skipped, timeout, crashed, oom, dependent (alone it passed), flaky."""
+    exception: Optional[str]
+    duration_s: float
+    cpu_s: float
+    lines: List[int]
+    """Statements of the target that it executes alone, import and collection left out; sorted."""
+
+
+class MutantRun(NamedTuple):
+    """A mutant, and what became of it."""
+
+    id: str
+    operator: str
+    line: int
+    end_line: int
+    original: str
+    replacement: str
+    verdict: str
+    """killed, survived, timeout, no_coverage, crashed, oom."""
+    killed_by: List[str]
+    """Functions that were not green on it: the first, with `matrix` all; '<collection>' for an import."""
+    path: str
+    """fast, slow, copy; none without coverage. See suite.py."""
+    functions: int
+    """Test functions chosen for it."""
+    ran: Optional[bool]
+    """Whether the changed statement was executed; None where another process may have done it."""
+    duration_s: float
+
+
+class Evaluated(NamedTuple):
+    """Probe to host: what a suite is worth."""
+
+    error: Optional[str]
+    """Why nothing could be collected: 'Class: first line'."""
+    size: int
+    """Test functions as written."""
+    functions: List[SuiteFunction]
+    branches: List[Tuple[int, int]]
+    """Covered by the green functions, run together; sorted."""
+    lines: List[int]
+    mutants: List[MutantRun]
+    """Of the sample (or the part asked for), in the order of the module."""
+    mutants_total: int
+    """Size of the whole sample."""
+    duration_s: float
+    cpu_s: float
+    baseline_s: float
+    """Of duration_s, for the runs on the unchanged module."""
+    fork_s: float
+    """What starting and ending a process that has collected the suite takes; the median."""
+
+
 class Problem(NamedTuple):
     """Probe to host: the request could not be served, through no fault of the script."""
 
@@ -136,9 +216,11 @@ class Problem(NamedTuple):
     """The container cannot promise a clean next step: open a new one."""
 
 
-Message = Union[Hello, Prepare, Prepared, Run, Ran, Problem]
+Message = Union[Hello, Prepare, Prepared, Run, Ran, Evaluate, Evaluated, Problem]
 
-KINDS: Dict[str, Type[Any]] = {kind.__name__: kind for kind in (Hello, Prepare, Prepared, Run, Ran, Problem)}
+KINDS: Dict[str, Type[Any]] = {
+    kind.__name__: kind for kind in (Hello, Prepare, Prepared, Run, Ran, Evaluate, Evaluated, Problem)
+}
 
 
 class BadFrame(ValueError):
@@ -148,7 +230,7 @@ class BadFrame(ValueError):
 def encode(message: Message) -> bytes:
     """The frame's bytes, length included."""
     fields = dict(message._asdict())
-    if isinstance(message, Run):
+    if isinstance(message, (Run, Evaluate)):
         fields["limits"] = dict(message.limits._asdict())
     fields["kind"] = type(message).__name__
     body = json.dumps(fields, separators=(",", ":")).encode("ascii")
@@ -160,8 +242,13 @@ def decode(body: bytes) -> Message:
     try:
         fields = json.loads(body.decode("ascii"))
         kind = KINDS[fields.pop("kind")]
-        if kind is Run:
+        if kind in (Run, Evaluate):
             fields["limits"] = Limits(**fields["limits"])
+        if kind is Evaluate:
+            fields["part"] = tuple(fields["part"])
+        if kind is Evaluated:
+            fields["functions"] = [SuiteFunction(*values) for values in fields["functions"]]
+            fields["mutants"] = [MutantRun(*values) for values in fields["mutants"]]
         if "branches" in fields:
             fields["branches"] = [(src, dst) for src, dst in fields["branches"]]
         message: Message = kind(**fields)

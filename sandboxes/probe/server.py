@@ -20,6 +20,7 @@ from .inert import starts_inert
 from .messages import (
     PROTOCOL,
     BadFrame,
+    Evaluate,
     Hello,
     Limits,
     Message,
@@ -41,6 +42,14 @@ END_TIMEOUT_S = 5.0
 
 class HostGone(Exception):
     """Nobody waits for an answer any more."""
+
+
+class Kind(NamedTuple):
+    """Which zygote a request needs."""
+
+    target: str
+    preload: bool
+    with_pytest: bool
 
 
 class Child(NamedTuple):
@@ -94,18 +103,21 @@ class Server:
         self.confinement = confinement
         self.place = place
         self.requests = requests
-        self.zygotes: OrderedDict[Tuple[str, bool], Child] = OrderedDict()
-        """By (target, preloaded), least recently used first."""
+        self.zygotes: OrderedDict[Kind, Child] = OrderedDict()
+        """Least recently used first."""
 
     def answer(self, body: bytes) -> Message:
         """To one frame of the host. Raises HostGone, and nothing for what a request or a zygote does."""
         try:
             request = decode(body)
             if isinstance(request, Prepare):
-                return self.zygote(request.target, preload=True).prepared
+                return self.zygote(Kind(request.target, preload=True, with_pytest=False)).prepared
             if isinstance(request, Run):
                 preload = starts_inert(request.script, request.target)
-                return self._pass_on(body, request, preload)
+                return self._pass_on(body, Kind(request.target, preload, with_pytest=False))
+            if isinstance(request, Evaluate):
+                preload = starts_inert(request.suite, request.target)
+                return self._pass_on(body, Kind(request.target, preload, with_pytest=True))
             return Problem("reading a request", "the probe does not serve %s" % type(request).__name__)
         except BadFrame as error:
             return Problem("reading a request", str(error))
@@ -114,17 +126,16 @@ class Server:
         except OSError as error:
             return Problem("starting a zygote", "%s: %s" % (type(error).__name__, error), dirty=True)
 
-    def zygote(self, target: str, preload: bool) -> Child:
+    def zygote(self, kind: Kind) -> Child:
         """Raises Unready, OSError."""
-        key = (target, preload)
-        found = self.zygotes.get(key)
+        found = self.zygotes.get(kind)
         if found is None:
             while len(self.zygotes) >= MOST_ZYGOTES:
                 _, oldest = self.zygotes.popitem(last=False)
                 _end(oldest.pid, oldest.channel)
-            found = self._start(target, preload)
-        self.zygotes[key] = found
-        self.zygotes.move_to_end(key)
+            found = self._start(kind)
+        self.zygotes[kind] = found
+        self.zygotes.move_to_end(kind)
         return found
 
     def close(self) -> None:
@@ -134,26 +145,26 @@ class Server:
         self.zygotes.clear()
         confine.end_children(confine.kill_descendants, END_TIMEOUT_S)
 
-    def _pass_on(self, body: bytes, request: Run, preload: bool) -> Message:
-        child = self.zygote(request.target, preload)
+    def _pass_on(self, body: bytes, kind: Kind) -> Message:
+        child = self.zygote(kind)
         try:
             _write_all(child.channel.fileno(), len(body).to_bytes(4, "big") + body)
             answer = read_frame(self._from(child.channel))
         except (OSError, BadFrame):
             answer = None
         if answer is None:
-            del self.zygotes[(request.target, preload)]
+            del self.zygotes[kind]
             _end(child.pid, child.channel)
-            return Problem("a step on %s" % request.target, "its zygote ended", dirty=True)
+            return Problem("a step on %s" % kind.target, "its zygote ended", dirty=True)
         return decode(answer)
 
-    def _start(self, target: str, preload: bool) -> Child:
+    def _start(self, kind: Kind) -> Child:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                self._become_zygote(ours, theirs, target, preload)
+                self._become_zygote(ours, theirs, kind)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -171,7 +182,7 @@ class Server:
         _end(pid, ours)
         if isinstance(answer, Problem):
             raise Unready(answer.message)
-        raise Unready("the zygote for %s ended before it was ready" % target)
+        raise Unready("the zygote for %s ended before it was ready" % kind.target)
 
     def _from(self, channel: socket.socket) -> Callable[[int], bytes]:
         """A `read` of a zygote's answer that does not outwait the host: it raises HostGone."""
@@ -186,7 +197,7 @@ class Server:
 
         return read
 
-    def _become_zygote(self, ours: socket.socket, theirs: socket.socket, target: str, preload: bool) -> None:
+    def _become_zygote(self, ours: socket.socket, theirs: socket.socket, kind: Kind) -> None:
         ours.close()
         for child in self.zygotes.values():
             child.channel.close()
@@ -206,12 +217,12 @@ class Server:
             confine.adopt_orphans()
         channel = theirs.fileno()
         try:
-            zygote = Zygote(target, preload, self.confinement, self.place)
+            zygote = Zygote(kind.target, kind.preload, kind.with_pytest, self.confinement, self.place)
         except (Unready, Dirty) as error:
             _write_all(channel, encode(Problem("preparing the target", str(error))))
             return
         except Exception as error:
-            text = "preparing %s failed: %s: %s" % (target, type(error).__name__, error)
+            text = "preparing %s failed: %s: %s" % (kind.target, type(error).__name__, error)
             _write_all(channel, encode(Problem("preparing the target", text)))
             return
         _write_all(channel, encode(zygote.prepared))

@@ -7,10 +7,11 @@ integers and text out of it: what a hostile script might forge there is at worst
 wrong, never code, and never arcs that the module does not have.
 """
 
+import json
 import mmap
 import struct
 from array import array
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 SIZE = 4 * 1024 * 1024
 _HEAD = struct.Struct("<4sBBBxiIII")
@@ -112,6 +113,52 @@ def writer(memory: Any) -> Any:
         )
 
     return write
+
+
+class Board:
+    """Where a suite's process leaves what it found: JSON, and the function it is at, in shared memory.
+
+    Like `Shared` it is no descriptor, and outlives who writes; what is read from it is data only.
+    """
+
+    SIZE = 32 * 1024 * 1024
+    """Bytes of address space; what is not written takes no memory."""
+    _HEAD = struct.Struct("<4sII")
+    _MAGIC = b"SAID"
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, self.SIZE)
+
+    def clear(self) -> None:
+        """Ready for the next process."""
+        self.memory[: self._HEAD.size] = b"\0" * self._HEAD.size
+
+    def at(self, place: int, pack_into: Any = struct.pack_into) -> None:
+        """By the process: it now runs the function at this place of its list."""
+        pack_into("<I", self.memory, 4, place)
+
+    def write(self, said: Dict[str, Any], dumps: Any = json.dumps, length: Any = len) -> None:
+        """By the process, last: all it found. Too much of it is as if nothing was said."""
+        body = dumps(said).encode("ascii")
+        first = self._HEAD.size
+        if first + length(body) <= self.SIZE:
+            self.memory[first : first + length(body)] = body
+            self.memory[8:12] = self._LENGTH.pack(length(body))
+            self.memory[:4] = self._MAGIC
+
+    _LENGTH = struct.Struct("<I")
+
+    def read(self) -> Tuple[int, Optional[Dict[str, Any]]]:
+        """(the function it was at, what it said at its end, or None)."""
+        magic, place, size = self._HEAD.unpack_from(self.memory, 0)
+        if magic != self._MAGIC or size > self.SIZE - self._HEAD.size:
+            return place, None
+        first = self._HEAD.size
+        try:
+            said = json.loads(self.memory[first : first + size].decode("ascii"))
+        except ValueError:
+            return place, None
+        return place, said if isinstance(said, dict) else None
 
 
 class DurableArcs(set):  # type: ignore[type-arg]  # set[...] is no base class on Python 3.6

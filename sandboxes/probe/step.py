@@ -79,8 +79,8 @@ def run(job: Job, output: int) -> None:
 os_exit = os._exit
 
 
-def _settle(job: Job, output: int) -> None:
-    """Cut the child off from its keepers and bind it to its limits."""
+def _settle(job: Job, output: int, keep: Tuple[int, ...] = ()) -> None:
+    """Cut the child off from its keepers and bind it to its limits. `keep` are descriptors that stay."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -89,7 +89,7 @@ def _settle(job: Job, output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if int(name) > 2 and int(name) not in keep:
             try:
                 os.close(int(name))
             except OSError:

@@ -20,7 +20,21 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from . import ahead, confine, step
 from .branches import Analysis
-from .messages import BadFrame, Message, Prepared, Problem, Ran, Run, decode, encode, read_frame
+from .messages import (
+    BadFrame,
+    Evaluate,
+    Evaluated,
+    Limits,
+    Message,
+    Prepared,
+    Problem,
+    Ran,
+    Run,
+    decode,
+    encode,
+    read_frame,
+)
+from .mutants import Mutant, Workshop
 from .shared import Report, Shared, line_bits
 
 IMPORT_TIMEOUT_S = 120.0
@@ -66,19 +80,25 @@ class Dirty(Exception):
 class Zygote:
     """Made in the process that will fork the steps."""
 
-    def __init__(self, target: str, preload: bool, confinement: confine.Confinement, place: Place) -> None:
-        """Raises Unready."""
+    def __init__(
+        self, target: str, preload: bool, with_pytest: bool, confinement: confine.Confinement, place: Place
+    ) -> None:
+        """`with_pytest`: to run suites, not scripts. Raises Unready."""
         self.target = target
         self.confinement = confinement
         self.place = place
         self.shared = Shared()
         self.waker = _wake_on_child()
+        self.workshop: Optional[Workshop] = None
+        self.samples: Dict[Tuple[int, str], Tuple[Mutant, ...]] = {}
+        """By (size, seed)."""
         self.clear()
         # As a step will have it: coverage.py looks everything up anew when sys.path changes.
         sys.path[0] = place.scratch
+        self.pytest = self._pytest() if with_pytest else None
         found = self._look()
         self.file: str = found["file"]
-        self.start = "preloaded" if preload else "plain"
+        self.kind = "preloaded" if preload else "plain"
         self.preloaded = self._preload(found["needs"]) if preload else 0
         if preload:
             ahead.compile_patterns(found["patterns"])
@@ -117,9 +137,13 @@ class Zygote:
                 return
             try:
                 request = decode(body)
-                if not isinstance(request, Run):
+                answer: Message
+                if isinstance(request, Run):
+                    answer = self.run(request)
+                elif isinstance(request, Evaluate):
+                    answer = self.evaluate(request)
+                else:
                     raise BadFrame("a zygote runs steps; it was sent %s" % type(request).__name__)
-                answer: Message = self.run(request)
             except Dirty as error:
                 answer = Problem("cleaning up after a step", str(error), dirty=True)
             except BadFrame as error:
@@ -169,11 +193,17 @@ class Zygote:
                 and not ended.left_processes
             ),
             recovered=recovered,
-            start=self.start,
+            start=self.kind,
         )
 
-    def clear(self) -> None:
-        """Empty the writable places. Raises Dirty."""
+    def evaluate(self, request: Evaluate) -> Evaluated:
+        """One suite. Raises OSError when it could not be started, Dirty when it cannot be cleared away."""
+        from . import evaluate  # it is made of zygotes
+
+        return evaluate.Evaluation(self, request).run()
+
+    def clear(self, keep: str = "") -> None:
+        """Empty the writable places, but for that path. Raises Dirty."""
         for place in self.place.writable:
             try:
                 with os.scandir(place) as entries:
@@ -181,24 +211,34 @@ class Zygote:
             except OSError as error:
                 raise Dirty("cannot list %s: %s" % (place, error)) from error
             for path in found:
-                _remove(path)
+                if path != keep:
+                    _remove(path)
+
+    def clear_scratch(self, keep: str) -> None:
+        """Empty the scratch folder, but for that file. Raises Dirty."""
+        for name in os.listdir(self.place.scratch):
+            if name != keep:
+                _remove(os.path.join(self.place.scratch, name))
 
     # -- forks
 
-    def _fork(self, request: Run, durable: bool) -> Ended:
+    def lay_out(self, name: str, text: str) -> None:
+        """Make the scratch folder anew, with that file in it. Raises Dirty, OSError."""
         self.clear()
         folder = self.place.scratch
         os.mkdir(folder, 0o700)
-        path = os.path.join(folder, step.SCRIPT)
+        path = os.path.join(folder, name)
         with open(path, "wb") as file:
-            file.write(request.script.encode("utf-8", "surrogatepass"))
+            file.write(text.encode("utf-8", "surrogatepass"))
         if self.confinement.uid is not None:
             for owned in (path, folder):
                 os.chown(owned, self.confinement.uid, self.confinement.uid)
-        self.shared.clear()
-        job = step.Job(
-            folder=folder,
-            limits=request.limits,
+
+    def job(self, limits: Limits, durable: bool) -> step.Job:
+        """What a child needs to know."""
+        return step.Job(
+            folder=self.place.scratch,
+            limits=limits,
             confinement=self.confinement,
             coverage=self.durable_coverage if durable else self.coverage,
             file=self.analysis.file,
@@ -207,26 +247,50 @@ class Zygote:
             hidden=self.hidden,
             durable=durable,
         )
+
+    def start(self, child: Callable[[int], None]) -> Tuple[int, int]:
+        """(pid, its output to read) of a fork that calls `child` with what becomes its output."""
+        self.shared.clear()
         out_read, out_write = os.pipe()
-        kills = confine.oom_kills()
-        began = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            step.run(job, out_write)
+            child(out_write)
         os.close(out_write)
         os.set_blocking(out_read, False)
+        return pid, out_read
+
+    def to_its_end(self, child: Callable[[int], None], timeout_s: float, ask: bool) -> Ended:
+        """Such a fork, until it and all it started have ended. `ask`: let it report before it is killed.
+
+        Raises OSError when it could not be set up, Dirty when something of it stays.
+        """
+        kills = confine.oom_kills()
+        began = time.monotonic()
+        pid, out = self.start(child)
         try:
-            # A durable run has written down all it has to say.
-            ended = self._watch(pid, out_read, began, request.limits.timeout_s, ask=not durable)
+            ended = self._watch(pid, out, began, timeout_s, ask)
         finally:
-            os.close(out_read)
-        if self.confinement.name != "none" and confine.system_v():
-            self._in_ender(confine.remove_system_v)
+            os.close(out)
         self._refuse_unstarted(ended)
         if confine.oom_kills() > kills:
             ended = ended._replace(oom_killed=True)
-        self.clear()
         return ended
+
+    def _fork(self, request: Run, durable: bool) -> Ended:
+        self.lay_out(step.SCRIPT, request.script)
+        job = self.job(request.limits, durable)
+        # A durable run has written down all it has to say.
+        ended = self.to_its_end(
+            lambda output: step.run(job, output), request.limits.timeout_s, ask=not durable
+        )
+        self.tidy()
+        return ended
+
+    def tidy(self) -> None:
+        """Clear away what a step left. Raises Dirty."""
+        if self.confinement.name != "none" and confine.system_v():
+            self._in_ender(confine.remove_system_v)
+        self.clear()
 
     def _watch(self, pid: int, out: int, began: float, timeout_s: float, ask: bool) -> Ended:
         """Until the child and all it started have ended. `ask` it to report before it is killed."""
@@ -258,7 +322,7 @@ class Zygote:
                 if ended == pid:
                     break
         duration = time.monotonic() - began
-        left_processes = self._end_others() or others
+        left_processes = self.end_others() or others
         total, _ = _drain(out, kept, total)
         return Ended(
             status=status,
@@ -278,7 +342,7 @@ class Zygote:
                 "a step's process could not be set up: %s" % ended.output.decode("utf-8", "replace")[-800:]
             )
 
-    def _end_others(self) -> bool:
+    def end_others(self) -> bool:
         """Kill and reap what a step left behind; whether there was anything. Raises Dirty."""
         try:
             return confine.end_children(self._kill_others, CLEANUP_TIMEOUT_S)
@@ -306,6 +370,27 @@ class Zygote:
         os.waitpid(pid, 0)
 
     # -- getting ready
+
+    def _pytest(self) -> Any:
+        """pytest, configured: the image's own, else the kit's. Raises Unready."""
+        from . import suite
+
+        kit = os.path.dirname(os.path.dirname(importlib.import_module("coverage").__file__ or ""))
+        sys.path.append(os.path.join(kit, "suite"))
+        os.mkdir(self.place.scratch)
+        os.chdir(self.place.scratch)
+        try:
+            made = suite.configure(self.place.scratch, os.path.join(self.place.writable[0], "corridor-tests"))
+        except Exception as error:
+            raise Unready("pytest does not start: %s: %s" % (type(error).__name__, error)) from error
+        finally:
+            os.chdir("/")
+            self.clear()
+        # What pytest imported of the target's package has run unmeasured: the suite imports it anew.
+        package = self.target.split(".")[0]
+        for name in [name for name in sys.modules if name.split(".")[0] == package]:
+            del sys.modules[name]
+        return made
 
     def _look(self) -> Dict[str, Any]:
         """Import the target in a child: its file, its distribution's version, what else it imports."""
@@ -376,7 +461,7 @@ class Zygote:
             os.kill(pid, signal.SIGKILL)
         os.close(read)
         _, status = os.waitpid(pid, 0)
-        self._end_others()
+        self.end_others()
         if status != 0:
             raise Unready(
                 "%s did not import in a process of its own: wait status %d after %.0f s at most"
