@@ -41,18 +41,33 @@ def leaderboard(
     paired = pairings(con, baseline, by)
     refusal = _refusal(found, max_infra_share)
     ordered = _ranked(found, ranking=refusal is None)
+    with_suites = any(one.suites for one in found)
     flagged = any(stand_ins.is_stand_in(model) for one in found for model in one.models)
-    rows = [_row(one, rank, paired[one.split, one.label], baseline, flagged) for one, rank in ordered]
+    rows = [
+        _row(one, rank, paired[one.split, one.label], baseline, flagged, with_suites) for one, rank in ordered
+    ]
     notes = [
         *([refusal] if refusal else []),
         *stand_ins.notes(model for one in found for model in one.models),
         *_gaps(found, paired.values(), baseline),
         *_unplanned(con),
     ]
-    return Table("Leaderboard", _columns(by, baseline, flagged), tuple(rows), tuple(notes))
+    return Table("Leaderboard", _columns(by, baseline, flagged, with_suites), tuple(rows), tuple(notes))
 
 
-def _columns(by: Sequence[str], baseline: str, flagged: bool) -> tuple[Column, ...]:
+_SUITE_COLUMNS = (
+    Column("suite_size", Kind.NUMBER, "mean of test functions of an episode's final suite", title="size"),
+    Column("mutation", Kind.SHARE, "mean share of the target's sample of mutants that a final suite kills"),
+    Column(
+        "hv",
+        Kind.NUMBER,
+        "mean of line coverage x mutation score of a final suite (TeSearch, section 3)",
+        digits=3,
+    ),
+)
+
+
+def _columns(by: Sequence[str], baseline: str, flagged: bool, with_suites: bool) -> tuple[Column, ...]:
     against = f"pairs with {baseline} on the same dataset, target, model and seed"
     return (
         Column("rank", Kind.COUNT, "by mean branches within the split; equal means share one"),
@@ -77,6 +92,7 @@ def _columns(by: Sequence[str], baseline: str, flagged: bool) -> tuple[Column, .
             "sum of branches covered, of the sum that the same modules have",
             title="covered",
         ),
+        *(_SUITE_COLUMNS if with_suites else ()),
         Column("cost_usd", Kind.DOLLARS, "of the episodes that score; null when a price is unknown", "cost"),
         Column("pairs", Kind.COUNT, against),
         Column("unpaired", Kind.COUNT, "planned combinations of these that make no pair"),
@@ -95,7 +111,9 @@ def _columns(by: Sequence[str], baseline: str, flagged: bool) -> tuple[Column, .
     )
 
 
-def _row(one: Standing, rank: int | None, pairing: Pairing, baseline: str, flagged: bool) -> tuple[Any, ...]:
+def _row(
+    one: Standing, rank: int | None, pairing: Pairing, baseline: str, flagged: bool, with_suites: bool
+) -> tuple[Any, ...]:
     mark = "stand-in" if any(map(stand_ins.is_stand_in, one.models)) else ""
     no_score = Missing("no episode has a score")
     return (
@@ -110,9 +128,15 @@ def _row(one: Standing, rank: int | None, pairing: Pairing, baseline: str, flagg
         _or(one.mean_lines, no_score),
         _or(one.pass_rate, Missing("nothing was executed")),
         _or(one.branch_share, Missing("the modules' numbers of branches are unknown")),
+        *(_suite(one) if with_suites else ()),
         _cost(one),
         *_against(one, pairing, baseline),
     )
+
+
+def _suite(one: Standing) -> tuple[Any, ...]:
+    unmeasured = Missing("no final suite was measured on mutants")
+    return tuple(_or(value, unmeasured) for value in (one.mean_size, one.mean_mutation, one.mean_hv))
 
 
 def _cost(one: Standing) -> float | Missing:

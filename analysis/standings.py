@@ -43,6 +43,14 @@ class Standing:
     executions: int
     covered: int | None
     coverable: int | None
+    suites: int
+    """Of the done ones, those whose final suite was measured on mutants."""
+    mean_size: float | None
+    """Test functions of the final suites."""
+    mean_mutation: float | None
+    """Mean share of the sample's mutants that a final suite kills, in [0, 1]."""
+    mean_hv: float | None
+    """Mean of line coverage x mutation score, both of the final suite (TeSearch, section 3)."""
     known_usd: float | None
     unpriced: int
     """Of the done ones, those whose price is unknown."""

@@ -168,6 +168,7 @@ async def _sweep(case: SweepCase, sandbox: SandboxKind | None) -> dict[str, Any]
             "models": ["offline/scout"],
             "targets": {"limit": case.limit},
             "budget": {"executions": 12},
+            "measure": {"mutants": 0},
             "strategy": [{"name": "random"}, {"name": "cov_greedy"}],
         },
         "bench",

@@ -24,21 +24,25 @@ from runner.nouns import (
     Answer,
     EpisodeEnd,
     EpisodeSpec,
+    Limits,
     Message,
     Question,
     Sampling,
     Step,
     StepKind,
     StepOutcome,
+    Suite,
+    SuiteReport,
     TargetFacts,
     Usage,
     content_id,
 )
-from runner.schema import CallRow, EpisodeRow, Row, StepRow, TargetRow, arcs_value
+from runner.schema import CallRow, EpisodeRow, MutantRow, Row, StepRow, TargetRow, arcs_value
+from runner.script_suite import script_suite
 from runner.store import Recording, code_sha, storable
 from runner.strategies.strategy import build
 from sandboxes.errors import BudgetSpent, CorridorError, ModelError, SandboxError, StoreError
-from sandboxes.sandbox import Image, Measurement, Sandbox, StepReport
+from sandboxes.sandbox import Image, Measurement, Mutation, Sandbox, StepReport
 
 if TYPE_CHECKING:
     from runner.llm import Model
@@ -48,6 +52,23 @@ if TYPE_CHECKING:
 NOTHING_RAN = StepReport(
     StepOutcome.NO_CODE, None, "", 0.0, 0.0, Measurement(frozenset(), frozenset()), True, "plain"
 )
+
+
+NO_SUITE = SuiteReport(
+    error="the answer holds no code",
+    size=0,
+    functions=(),
+    measurement=Measurement(frozenset(), frozenset()),
+    mutants=(),
+    mutants_total=0,
+    duration_s=0.0,
+    cpu_s=0.0,
+    baseline_s=0.0,
+    fork_s=0.0,
+)
+
+FINAL = "final"
+"""The action of a script strategy's last step: its passed scripts, as a suite."""
 
 
 class Slots(Protocol):
@@ -110,6 +131,11 @@ class Episode:
         self.facts = facts
         self.coverage = CoverageMap(facts)
         self.history: list[Step] = []
+        """Executed scripts."""
+        self.suites: list[Suite] = []
+        """Evaluated suites."""
+        self.delivered: Suite | None = None
+        """What the episode is measured by; None until `deliver`."""
         self.rng = random.Random(int(recording.dice or spec.id, 16))
         self.totals = totals
         self._means = means
@@ -121,6 +147,16 @@ class Episode:
     def executions_left(self) -> int:
         """Scripts that may still be executed."""
         return self.spec.budget.executions - len(self.history)
+
+    @property
+    def calls_left(self) -> int:
+        """Model calls that may still be made, for strategies whose budget counts them."""
+        return self.spec.budget.calls - self.totals.calls
+
+    @property
+    def steps(self) -> int:
+        """Scripts executed and suites evaluated so far."""
+        return len(self.history) + len(self.suites)
 
     async def ask(self, role: str, messages: Sequence[Message], n: int, temperature: float) -> list[Answer]:
         """`n` answers to one prompt. Raises ModelError, BudgetSpent."""
@@ -168,7 +204,7 @@ class Episode:
         measurement = report.measurement
         new_branches, new_lines = self.coverage.add(measurement)
         step = Step(
-            number=len(self.history) + 1,
+            number=self.steps + 1,
             round=round,
             action=action,
             script=script,
@@ -185,6 +221,135 @@ class Episode:
         self._means.writer.add(self._step_row(step, report, detail))
         return step
 
+    async def evaluate(
+        self,
+        text: str | None,
+        *,
+        round: int,
+        action: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> Suite | None:
+        """Measure a pytest file: green functions, coverage, mutants killed. Keep a row of each.
+
+        None for None, an answer without code, which is a step too. Raises SandboxError when no
+        sandbox could run it.
+        """
+        number = self.steps + 1
+        report = NO_SUITE
+        if text is not None:
+            async with _timed_slot(self._means, self.facts.target, self.totals) as sandbox:
+                report = await sandbox.evaluate(
+                    self.facts.target, text, self._test_limits(), self._mutation()
+                )
+            report = self._suite_as_recorded(number, text, report)
+        suite = Suite(number, text or "", report, len(self.facts.statements))
+        new_branches, new_lines = self.coverage.add(report.measurement)
+        outcome = _suite_outcome(text, report)
+        self.suites.append(suite)
+        if action != FINAL:
+            self.totals.suites += 1
+            self.totals.passed += outcome is StepOutcome.PASSED
+        failed = [function for function in report.functions if function.exception is not None]
+        self._means.writer.add(
+            StepRow(
+                episode_id=self.spec.id,
+                attempt=self.attempt,
+                step=number,
+                round=round,
+                kind=StepKind.SUITE,
+                action=action,
+                code_sha=self._means.writer.add_code(text) if text is not None else None,
+                outcome=outcome,
+                exception=_optional_text(report.error or (failed[0].exception if failed else None)),
+                output="",
+                duration_s=report.duration_s,
+                cpu_s=report.cpu_s,
+                branches_hit=len(report.measurement.branches),
+                lines_hit=len(report.measurement.lines),
+                coverage_sha=coverage_sha(report.measurement.branches, report.measurement.lines),
+                new_branches=len(new_branches),
+                branches=len(self.coverage.branches),
+                new_lines=len(new_lines),
+                lines=len(self.coverage.lines),
+                branch_delta=arcs_value(new_branches),
+                line_delta=sorted(new_lines),
+                coverage_complete=True,
+                suite_size=report.size,
+                green=len(report.green),
+                mutants_killed=report.killed,
+                mutants_total=report.mutants_total,
+                cost_usd=self.totals.cost_usd,
+                calls=self.totals.calls,
+                elapsed_s=time.monotonic() - self._began,
+                detail=storable(
+                    json.dumps(
+                        {
+                            "functions": [[one.name, one.outcome, one.exception] for one in report.functions],
+                            "hv": suite.hv,
+                        }
+                        | dict(detail or {}),
+                        sort_keys=True,
+                    )
+                ),
+                at=datetime.now(UTC),
+            )
+        )
+        for mutant in report.mutants:
+            self._means.writer.add(
+                MutantRow(
+                    episode_id=self.spec.id,
+                    attempt=self.attempt,
+                    step=number,
+                    mutant_id=mutant.id,
+                    operator=mutant.operator,
+                    line=mutant.line,
+                    end_line=mutant.end_line,
+                    original=storable(mutant.original),
+                    replacement=storable(mutant.replacement),
+                    verdict=mutant.verdict,
+                    killed_by=mutant.killed_by[0] if mutant.killed_by else None,
+                    path=mutant.path,
+                    functions=mutant.functions,
+                    ran=mutant.ran,
+                    duration_s=mutant.duration_s,
+                )
+            )
+        return suite if text is not None else None
+
+    def deliver(self, suite: Suite | None) -> None:
+        """Say which suite the episode is measured by; None: it made none that could be."""
+        self.delivered = suite
+
+    async def finish(self) -> None:
+        """Measure what is delivered: without a suite, the passed scripts as one. Raises SandboxError."""
+        if self.delivered is None and self.history and self.spec.measure.mutants:
+            passed = [step for step in self.history if step.outcome is StepOutcome.PASSED and step.script]
+            text = script_suite([(step.number, step.script or "") for step in passed])
+            self.deliver(await self.evaluate(text, round=self.history[-1].round, action=FINAL))
+
+    def _test_limits(self) -> Limits:
+        limits = self.spec.limits
+        return limits._replace(timeout_s=min(limits.timeout_s, self.spec.measure.test_timeout_s))
+
+    def _mutation(self) -> Mutation:
+        # The same for every strategy, model and seed: their figures are of the same mutants.
+        return Mutation(self.spec.measure.mutants, seed=f"{self.spec.target.module}@{self.spec.image_digest}")
+
+    def _suite_as_recorded(self, number: int, text: str, report: SuiteReport) -> SuiteReport:
+        """With the exceptions that an earlier attempt at this step met, for the same reason as output."""
+        known = self._recording.steps.get(number)
+        if known is None or known.code_sha != code_sha(text) or known.detail is None:
+            return report
+        exceptions = {
+            (name, outcome): exception
+            for name, outcome, exception in json.loads(known.detail).get("functions", [])
+        }
+        functions = tuple(
+            one._replace(exception=exceptions.get((one.name, one.outcome), one.exception))
+            for one in report.functions
+        )
+        return replace(report, functions=functions)
+
     async def _report(self, script: str | None) -> StepReport:
         if script is None:
             return NOTHING_RAN
@@ -197,7 +362,7 @@ class Episode:
         Output may hold times and addresses, and prompts hold output: the model has answered
         what it was shown then.
         """
-        known = self._recording.steps.get(len(self.history) + 1)
+        known = self._recording.steps.get(self.steps + 1)
         if (
             known is None
             or script is None
@@ -268,7 +433,7 @@ class Episode:
                 episode_id=self.spec.id,
                 attempt=self.attempt,
                 call=number,
-                step=len(self.history),
+                step=self.steps,
                 role=question.role,
                 model=self.spec.model,
                 temperature=question.sampling.temperature,
@@ -316,6 +481,8 @@ class Totals:
     """An episode's running sums."""
 
     passed: int = 0
+    suites: int = 0
+    """Evaluated, final ones left out."""
     calls: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -357,20 +524,25 @@ async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: 
     try:
         facts = await _prepare(spec, means, totals)
         episode = Episode(spec, attempt, facts, means, recording, totals)
-        await build(spec.strategy).explore(episode)
+        try:
+            await build(spec.strategy).explore(episode)
+        except BudgetSpent:
+            if episode.executions_left:
+                raise
+        await episode.finish()
     except StoreError:
         raise
     except ModelError as caught:
         end, error = EpisodeEnd.MODEL_ERROR, caught
     except BudgetSpent as caught:
-        if episode is None or episode.executions_left:
-            end, error = EpisodeEnd.BUDGET_EXHAUSTED, caught
+        end, error = EpisodeEnd.BUDGET_EXHAUSTED, caught
     except SandboxError as caught:
         end, error = EpisodeEnd.INFRA_ERROR, caught
     except Exception as caught:
         # A fault of a strategy's or of ours is not the candidate's: no score, and the whole trace is kept.
         end, error, trace = EpisodeEnd.INFRA_ERROR, caught, traceback.format_exc()
     scored = episode is not None and end.scores
+    delivered = episode.delivered if episode is not None and scored else None
     row = EpisodeRow(
         episode_id=spec.id,
         attempt=attempt,
@@ -386,18 +558,18 @@ async def run_episode(spec: EpisodeSpec, attempt: int, means: Means, recording: 
         end=end,
         error=_first_line(error),
         error_detail=storable(trace or str(error)) if error is not None else None,
-        executions=len(episode.history) if episode is not None else 0,
+        executions=len(episode.history) + totals.suites if episode is not None else 0,
         passed=totals.passed,
         branches=len(episode.coverage.branches) if episode is not None and scored else None,
         branches_total=facts.branches_total if facts is not None else None,
         lines=len(episode.coverage.lines) if episode is not None and scored else None,
         lines_total=len(facts.statements) if facts is not None else None,
-        suite_size=None,
-        green=None,
-        suite_branches=None,
-        suite_lines=None,
-        mutants_killed=None,
-        mutants_total=None,
+        suite_size=delivered.report.size if delivered else None,
+        green=len(delivered.report.green) if delivered else None,
+        suite_branches=len(delivered.report.measurement.branches) if delivered else None,
+        suite_lines=len(delivered.report.measurement.lines) if delivered else None,
+        mutants_killed=delivered.report.killed if delivered else None,
+        mutants_total=delivered.report.mutants_total if delivered else None,
         calls=totals.calls,
         prompt_tokens=totals.prompt_tokens,
         cached_tokens=totals.cached_tokens,
@@ -492,6 +664,14 @@ def _first_line(error: Exception | None) -> str | None:
         return None
     lines = str(error).splitlines()
     return storable(f"{type(error).__name__}: {lines[0] if lines else ''}"[:500])
+
+
+def _suite_outcome(text: str | None, report: SuiteReport) -> StepOutcome:
+    """PASSED when every function is green or skipped, and one at least is green."""
+    if text is None:
+        return StepOutcome.NO_CODE
+    bad = [one for one in report.functions if one.outcome not in ("green", "skipped")]
+    return StepOutcome.PASSED if report.error is None and report.green and not bad else StepOutcome.FAILED
 
 
 def _optional_text(text: str | None) -> str | None:

@@ -4,7 +4,8 @@
     Target    a module under test, in a dataset's image
     Episode   one cell: target x strategy x model x seed, under a budget (EpisodeSpec)
     Call      one question to a model, and its Answer
-    Step      one executed script; later also a suite, or an agent's iteration
+    Step      one executed script
+    Suite     one evaluated pytest file
     Row       what of these is kept (runner/schema.py)
 
 Values are frozen and refuse impossible states when they are made.
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sandboxes.sandbox import Arc, Limits, Measurement, StepOutcome, TargetFacts
+from sandboxes.sandbox import Arc, Limits, Measurement, StepOutcome, SuiteReport, TargetFacts
 
 __all__ = [
     "Answer",
@@ -29,6 +30,7 @@ __all__ = [
     "EpisodeEnd",
     "EpisodeSpec",
     "Limits",
+    "Measure",
     "Measurement",
     "Message",
     "Price",
@@ -38,6 +40,8 @@ __all__ = [
     "StepKind",
     "StepOutcome",
     "StrategySpec",
+    "Suite",
+    "SuiteReport",
     "Target",
     "TargetFacts",
     "Usage",
@@ -109,6 +113,22 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """How suites are measured, the final one of every episode among them."""
+
+    mutants: int = 200
+    """Size of a target's fixed sample. 0: no mutants, and script strategies end without a final suite."""
+    test_timeout_s: float = 10.0
+    """For one test function, and a run of them all; a step's own limit where that is shorter."""
+
+    def __post_init__(self) -> None:
+        if self.mutants < 0:
+            raise ValueError(f"measure.mutants must not be negative, it is {self.mutants}")
+        if self.test_timeout_s <= 0:
+            raise ValueError(f"measure.test_timeout_s must be above 0, it is {self.test_timeout_s}")
+
+
+@dataclass(frozen=True, slots=True)
 class StrategySpec:
     """A strategy with every setting resolved."""
 
@@ -139,6 +159,7 @@ class EpisodeSpec:
     limits: Limits
     max_tokens: int
     """Longest answer that is asked of the model, in tokens."""
+    measure: Measure = Measure()
 
     @property
     def id(self) -> str:
@@ -157,6 +178,7 @@ class EpisodeSpec:
                 "budget": [self.budget.executions, self.budget.calls, self.budget.iterations],
                 "limits": list(self.limits),
                 "max_tokens": self.max_tokens,
+                "measure": [self.measure.mutants, self.measure.test_timeout_s],
             }
         )
 
@@ -175,6 +197,7 @@ class EpisodeSpec:
                 "strategy": StrategySpec(**said["strategy"]),
                 "budget": Budget(**said["budget"]),
                 "limits": Limits(**said["limits"]),
+                "measure": Measure(**said["measure"]),
             }
         )
 
@@ -271,6 +294,33 @@ class Step:
     new_lines: frozenset[int]
     branches: int
     """Covered by the episode up to and with this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One evaluated pytest file."""
+
+    step: int
+    """Number of the step that evaluated it."""
+    text: str
+    report: SuiteReport
+    lines_total: int
+    """Executable lines of the module."""
+
+    @property
+    def coverage(self) -> float:
+        """c: share of the module's executable lines that the green functions execute."""
+        return len(self.report.measurement.lines) / self.lines_total if self.lines_total else 0.0
+
+    @property
+    def mutation(self) -> float:
+        """m: share of the module's fixed sample of mutants that they kill."""
+        return self.report.killed / self.report.mutants_total if self.report.mutants_total else 0.0
+
+    @property
+    def hv(self) -> float:
+        """Hypervolume c x m, the origin as reference (TeSearch, arXiv 2610.15964, section 3)."""
+        return self.coverage * self.mutation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import random
 import re
 from collections.abc import Callable
@@ -24,7 +25,13 @@ _SOURCE = re.compile(r"<source>\n(.*?)\n</source>", re.DOTALL)
 _STEPS = re.compile(r"exactly (\d+) Python code blocks")
 _COUNT = re.compile(r"Here are (\d+) candidate")
 _BLOCK = re.compile(r"```python\n(.*?)\n```", re.DOTALL)
+_SIZE = re.compile(r"exactly (\d+) test functions")
 _SCRIPTS = re.compile(r"Branches discovered: \d+ in (\d+) scripts")
+
+SUITE_SIZE = 12
+"""Tests of a suite for which no size is asked."""
+SUITE_BIAS, SUITE_SPREAD = 0.3, 0.25
+"""Mean and standard deviation of ln(tests written / tests asked for): like an LLM it counts badly."""
 
 AVOIDED = (
     "run", "serve", "main", "prompt", "pause", "confirm", "launch", "edit", "watch", "loop", "reload",
@@ -248,6 +255,54 @@ def _guess(parameter: str, draw: random.Random) -> str:
     return draw.choice(_GUESSES[draw.choice(list(_GUESSES))])
 
 
+def _suite(text: str, draw: random.Random) -> str:
+    """A pytest file: what passed in the strongest suite shown, and calls of what the source shows."""
+    asked = _SIZE.search(text)
+    wanted = int(asked[1]) if asked else SUITE_SIZE
+    size = max(1, round(wanted * math.exp(draw.gauss(SUITE_BIAS, SUITE_SPREAD))))
+    module, callees = _module(text), _callees(text)
+    shown = _BLOCK.findall(text[text.find("</source>") :])
+    tests = _passing(shown[-1]) if shown else []
+    if len(tests) > size:
+        tests = draw.sample(tests, size)
+    known = set(tests)
+    for _ in range(4 * size):
+        if len(tests) >= size or not callees:
+            break
+        made = _test(draw.choice(callees), draw)
+        if made not in known:
+            known.add(made)
+            tests.append(made)
+    lines = ["import " + module + " as module", ""]
+    for number, test in enumerate(tests):
+        lines += ["", f"def test_{number}():", test, ""]
+    if not tests:
+        lines += ["", "def test_0():", "    assert module.__name__", ""]
+    return "```python\n" + "\n".join(lines).rstrip() + "\n```"
+
+
+def _test(callee: Callee, draw: random.Random) -> str:
+    """The body of a test: a call that gives the same each time. It fails where the call raises."""
+    call = f"module.{callee.name}({', '.join(_guess(parameter, draw) for parameter in callee.required)})"
+    lines = [f"    made = {call}", f"    assert type(made) is type({call})"]
+    if not callee.is_class:
+        lines.append(f"    assert repr(made)[:9] == repr({call})[:9]")
+    lines += [f"    made.{method}()" for method in callee.methods[: draw.randint(0, 3)]]
+    return "\n".join(lines)
+
+
+def _passing(suite: str) -> list[str]:
+    """Bodies of a suite's test functions that carry no mark of failure."""
+    lines = suite.split("\n")
+    return [
+        "\n".join(lines[node.body[0].lineno - 1 : node.end_lineno])
+        for node in _tree(suite).body
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and "FAILING" not in lines[node.lineno - 1]
+    ]
+
+
 def _select(text: str, draw: random.Random) -> str:
     """The candidate that names the most of the module, as one who cannot see coverage might."""
     candidates = _BLOCK.findall(text[text.rfind("Here are ") :])
@@ -266,7 +321,7 @@ def _score(text: str, draw: random.Random) -> str:
 
 
 def _nothing(text: str, draw: random.Random) -> str:
-    return "I only know how to answer the prompts of the script strategies."
+    return "I only know how to answer the prompts of the script and suite strategies."
 
 
 def _module(text: str) -> str:
@@ -278,4 +333,6 @@ _ROLES: dict[str, Callable[[str, random.Random], str]] = {
     "generate": _generate,
     "select": _select,
     "score": _score,
+    "seed": _suite,
+    "breed": _suite,
 }

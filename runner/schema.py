@@ -163,9 +163,12 @@ class MutantRow:
     end_line: int = column(INT, "")
     original: str = column(TEXT, "")
     replacement: str = column(TEXT, "")
-    verdict: str = column(TEXT, "killed, survived, timeout, no_coverage, crashed, oom, invalid")
-    killed_by: str | None = column(TEXT, "the test")
-    duration_s: float = column(REAL, "")
+    verdict: str = column(TEXT, "killed, survived, timeout, no_coverage, crashed, oom")
+    killed_by: str | None = column(TEXT, "the test function; <collection> when the module or suite broke")
+    path: str = column(TEXT, "fast, slow, copy: how it was run; none without coverage")
+    functions: int = column(INT, "test functions chosen for it")
+    ran: bool | None = column(FLAG, "the changed statement was executed; null where another process may have")
+    duration_s: float = column(REAL, "in the sandbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.checks import nearest, read_table
 from runner.dataset import Dataset, find
-from runner.nouns import Budget, EpisodeSpec, Limits, StrategySpec, Target
+from runner.nouns import Budget, EpisodeSpec, Limits, Measure, StrategySpec, Target
 from runner.schema import PlannedRow
 from runner.strategies import strategy
 from sandboxes.errors import UsageError
@@ -95,6 +95,7 @@ class SweepFile:
     targets: dict = field(default_factory=dict)  # type: ignore[type-arg]  # TargetFilter
     budget: dict = field(default_factory=dict)  # type: ignore[type-arg]  # BudgetTable
     limits: dict = field(default_factory=dict)  # type: ignore[type-arg]  # LimitsTable
+    measure: dict = field(default_factory=dict)  # type: ignore[type-arg]  # Measure
     prices: dict = field(default_factory=dict)  # type: ignore[type-arg]  # of PriceTable
     max_tokens: int = 4096
     """Longest answer that is asked for, in tokens."""
@@ -115,6 +116,7 @@ class Sweep:
     budget: Budget
     usd: float | None
     limits: Limits
+    measure: Measure
     max_tokens: int
     max_infra_share: float
     prices: dict[str, PriceTable]
@@ -134,6 +136,7 @@ class Sweep:
                 seed=seed,
                 budget=self.budget,
                 limits=self.limits,
+                measure=self.measure,
                 max_tokens=self.max_tokens,
             )
             for target in self.targets
@@ -166,6 +169,7 @@ class Sweep:
             "seeds": self.seeds,
             "budget": asdict(self.budget) | {"usd": self.usd},
             "limits": self.limits._asdict(),
+            "measure": asdict(self.measure),
             "max_tokens": self.max_tokens,
             "prices": {model: asdict(price) for model, price in self.prices.items()},
         }
@@ -194,6 +198,7 @@ def from_table(table: dict[str, Any], where: str) -> Sweep:
     chosen = read_table(TargetFilter, said.targets, f"{where}: [targets]")
     budget = read_table(BudgetTable, said.budget, f"{where}: [budget]")
     limits = read_table(LimitsTable, said.limits, f"{where}: [limits]")
+    measure = read_table(Measure, said.measure, f"{where}: [measure]")
     prices = {
         model: read_table(PriceTable, price, f'{where}: [prices."{model}"]')
         for model, price in said.prices.items()
@@ -213,6 +218,7 @@ def from_table(table: dict[str, Any], where: str) -> Sweep:
         budget=Budget(budget.executions, budget.calls, budget.iterations),
         usd=budget.usd,
         limits=Limits(timeout_s=float(budget.step_timeout_s), **asdict(limits)),
+        measure=measure,
         max_tokens=said.max_tokens,
         max_infra_share=said.max_infra_share,
         prices=prices,

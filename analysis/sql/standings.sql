@@ -17,6 +17,11 @@ select
     sum(e.executions) filter (where scores(e."end")) as executions,
     sum(e.branches) filter (where scores(e."end") and e.branches_total is not null) as covered,
     sum(e.branches_total) filter (where scores(e."end") and e.branches is not null) as coverable,
+    count(e.mutants_killed) filter (where scores(e."end") and e.mutants_total > 0) as suites,
+    avg(e.suite_size) filter (where scores(e."end") and e.mutants_total > 0) as mean_size,
+    avg(e.mutants_killed / nullif(e.mutants_total, 0)) filter (where scores(e."end")) as mean_mutation,
+    avg(e.suite_lines / nullif(e.lines_total, 0) * e.mutants_killed / nullif(e.mutants_total, 0))
+        filter (where scores(e."end")) as mean_hv,
     sum(e.cost_usd) filter (where scores(e."end")) as known_usd,
     count(*) filter (where scores(e."end") and e.cost_usd is null) as unpriced
 from $planned p

@@ -204,6 +204,9 @@ class Cell:
             replacement="b",
             verdict=verdict,
             killed_by=None,
+            path="fast",
+            functions=1,
+            ran=True,
             duration_s=0.1,
         )
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runner.episode import Means, run_episode
-from runner.nouns import Budget, EpisodeSpec, Limits, Question, Target
+from runner.nouns import Budget, EpisodeSpec, Limits, Measure, Question, Target
 from runner.purse import PursePort
 from runner.replay import Memory
 from runner.schema import CallRow, EpisodeRow, Row, StepRow
 from runner.scripted import Scripted
 from runner.store import Recording
 from runner.strategies import strategy
-from sandboxes.fake import IMAGE, Answers, FakeBackend
+from sandboxes.fake import IMAGE, Answers, FakeBackend, Suites
 from sandboxes.pool import Pool
 from sandboxes.sandbox import Measurement, StepOutcome, StepReport, TargetFacts
 
@@ -58,6 +58,7 @@ def make_spec(name: str = "random", executions: int = 4, **settings: Any) -> Epi
         budget=Budget(executions=executions),
         limits=Limits(),
         max_tokens=100,
+        measure=Measure(mutants=0),
     )
 
 
@@ -72,10 +73,11 @@ class Lab:
         recording: Recording | None = None,
         purse: PursePort | None = None,
         bound_usd: float = 0.0,
+        suites: Suites | None = None,
     ) -> None:
         self.spec = spec
         self.model = Scripted(said)
-        self.backend = FakeBackend([FACTS], answers)
+        self.backend = FakeBackend([FACTS], answers, suites)
         self.memory = Memory()
         self._recording = recording or Recording()
         self._purse = purse

@@ -23,6 +23,8 @@ models = ["offline/scout"]
 seeds = [1]
 [targets]
 modules = ["click.types", "werkzeug.http"]
+[measure]
+mutants = 0
 [budget]
 executions = 4
 [[strategy]]

@@ -22,6 +22,8 @@ models = ["offline/scout"]
 seeds = [1, 2]
 [targets]
 modules = ["click.types", "werkzeug.http", "jinja2.lexer"]
+[measure]
+mutants = 0
 [budget]
 executions = 24
 [[strategy]]

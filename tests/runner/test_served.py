@@ -22,6 +22,8 @@ dataset = "repo_explore_bench"
 models = ["openai/served"]
 [targets]
 modules = ["click.types"]
+[measure]
+mutants = 0
 [budget]
 executions = 3
 [[strategy]]
