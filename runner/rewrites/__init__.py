@@ -1,0 +1,1 @@
+"""Labelled rewrites of a module: what a test suite should accept, and what it should reject."""
