@@ -309,7 +309,7 @@ class Episode:
                     verdict=mutant.verdict,
                     killed_by=mutant.killed_by[0] if mutant.killed_by else None,
                     path=mutant.path,
-                    functions=mutant.functions,
+                    functions=len(mutant.functions),
                     ran=mutant.ran,
                     duration_s=mutant.duration_s,
                 )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from runner.drive import SandboxKind, images_for, isolated_for
-from runner.nouns import EpisodeEnd, EpisodeSpec
+from runner.nouns import EpisodeEnd, EpisodeSpec, StepKind
 from runner.prices import Prices
 from runner.store import Run
 from runner.worker import WorkerConfig, make_backend
@@ -58,11 +58,21 @@ class Recorded:
         return found
 
     def steps(self, episodes: set[str]) -> list[RecordedStep]:
-        """Their executed steps, in order; answers without code left out."""
+        """Their executed scripts, in order; answers without code left out, and suites."""
         return [
             RecordedStep(self.specs[row["episode_id"]], row, script)
             for row in self.rows(episodes)
-            if (script := self._codes().get(row["code_sha"])) is not None
+            if row["kind"] == StepKind.SCRIPT and (script := self._codes().get(row["code_sha"])) is not None
+        ]
+
+    def suites(self, episode: str) -> list[RecordedStep]:
+        """An episode's measured suites that have a green function, in order."""
+        return [
+            RecordedStep(self.specs[episode], row, text)
+            for row in self.rows({episode})
+            if row["kind"] == StepKind.SUITE
+            and row["green"]
+            and (text := self._codes().get(row["code_sha"])) is not None
         ]
 
     def rows(self, episodes: set[str]) -> list[dict[str, Any]]:

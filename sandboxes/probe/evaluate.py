@@ -517,7 +517,7 @@ def _run(
         verdict=verdict,
         killed_by=killers,
         path=plan.path,
-        functions=len(plan.functions),
+        functions=list(plan.functions),
         ran=ran,
         duration_s=duration,
     )

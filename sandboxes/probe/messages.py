@@ -177,8 +177,8 @@ class MutantRun(NamedTuple):
     """Functions that were not green on it: the first, with `matrix` all; '<collection>' for an import."""
     path: str
     """fast, slow, copy; none without coverage. See suite.py."""
-    functions: int
-    """Test functions chosen for it."""
+    functions: List[str]
+    """Test functions chosen for it, in the order in which they run."""
     ran: Optional[bool]
     """Whether the changed statement was executed; None where another process may have done it."""
     duration_s: float

@@ -27,9 +27,10 @@ _CHANGED = ".changed"
 
 
 class Pytest(NamedTuple):
-    """A pytest that has read its options and plugins, and nothing of a suite."""
+    """A pytest that has read its options and plugins and begun a session, and has seen nothing of a suite."""
 
     config: Any
+    session: Any
     plugin: "Plugin"
 
 
@@ -70,10 +71,11 @@ class Request(NamedTuple):
 def configure(folder: str, basetemp: str) -> Pytest:
     """Pytest as the children need it. Raises ImportError when there is none."""
     from _pytest.config import _prepareconfig
+    from _pytest.main import Session as PytestSession
 
     plugin = Plugin()
-    arguments = [os.path.join(folder, FILE), "--rootdir", folder, "-c", os.devnull, "--basetemp", basetemp]
-    arguments += ["--capture=sys", "--assert=plain", "--tb=no", "--color=no"]
+    arguments = [os.path.join(folder, FILE), "--rootdir", folder, "--confcutdir", folder, "-c", os.devnull]
+    arguments += ["--basetemp", basetemp, "--capture=sys", "--assert=plain", "--tb=no", "--color=no"]
     for name in _LEFT_OUT:
         arguments += ["-p", "no:" + name]
     options = os.environ.pop("PYTEST_ADDOPTS", None)
@@ -86,7 +88,9 @@ def configure(folder: str, basetemp: str) -> Pytest:
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         config.pluginmanager.unregister(reporter)
-    return Pytest(config, plugin)
+    session = PytestSession.from_config(config)
+    config.hook.pytest_sessionstart(session=session)
+    return Pytest(config, session, plugin)
 
 
 _LEFT_OUT = (
@@ -156,13 +160,9 @@ class Session:
 
     def collect(self) -> None:
         """Fill `groups`; plugin.error tells what went wrong."""
-        from _pytest.main import Session as PytestSession
-
-        config = self.task.pytest.config
-        session = PytestSession.from_config(config)
-        config.hook.pytest_sessionstart(session=session)
+        session = self.task.pytest.session
         try:
-            config.hook.pytest_collection(session=session)
+            self.task.pytest.config.hook.pytest_collection(session=session)
         except Exception as error:
             self.plugin.error = self.plugin.error or described(error)
         items: List[Any] = session.items

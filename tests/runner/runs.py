@@ -24,14 +24,20 @@ seeds = [1]
 [targets]
 modules = ["click.types", "werkzeug.http"]
 [measure]
-mutants = 0
+mutants = 6
 [budget]
 executions = 4
+calls = 3
 [[strategy]]
 name = "random"
 [[strategy]]
 name = "cov_qvalue"
+[[strategy]]
+name = "tesearch"
 """
+
+SCRIPTS = SWEEP.replace('[[strategy]]\nname = "tesearch"\n', "")
+"""Its script strategies: what they choose does not depend on the image's sample of mutants."""
 
 
 def write(folder: Path, text: str = SWEEP) -> Path:

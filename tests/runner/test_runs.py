@@ -13,7 +13,7 @@ import pytest
 from runner.store import Run
 from sandboxes.docker import connect
 from sandboxes.errors import PrerequisiteError
-from tests.runner.runs import asked_twice, corridor, outcome, parts, started, stop_when, write
+from tests.runner.runs import SCRIPTS, asked_twice, corridor, outcome, parts, started, stop_when, write
 
 
 def engine() -> bool:
@@ -49,8 +49,8 @@ def covered(run: Path) -> list[tuple[str, str, int, int]]:
 
 def test_a_run_is_complete(whole: Path) -> None:
     rows = outcome(whole)
-    assert len(rows["episodes"]) == 4
-    assert len(rows["steps"]) == 16
+    assert len(rows["episodes"]) == 6
+    assert len(rows["steps"]) == 26
     assert all(row["end"] == "completed" for row in rows["episodes"])
     assert all(row["branches"] is not None for row in rows["episodes"])
     assert asked_twice(whole) == []
@@ -63,7 +63,7 @@ def test_running_it_again_changes_nothing(whole: Path) -> None:
     before = outcome(whole)
     again = corridor("run", write(whole.parent), "--out", whole, "--inline", "--sandbox", SANDBOX)
     assert again.returncode == 0, again.stderr
-    assert "4 done, 0 failed, 0 pending of 4 planned" in again.stderr
+    assert "6 done, 0 failed, 0 pending of 6 planned" in again.stderr
     assert outcome(whole) == before
 
 
@@ -73,7 +73,7 @@ def test_a_wider_sweep_adds_to_a_run(whole: Path, tmp_path: Path) -> None:
     wider = corridor(
         "run", file, "--out", tmp_path / "run", "--inline", "--sandbox", SANDBOX, "--set", "seeds=[1, 2]"
     )
-    assert "8 done, 0 failed, 0 pending of 8 planned" in wider.stderr
+    assert "12 done, 0 failed, 0 pending of 12 planned" in wider.stderr
     known = {row["episode_id"] for row in outcome(whole)["episodes"]}
     assert known < {row["episode_id"] for row in outcome(tmp_path / "run")["episodes"]}
 
@@ -94,7 +94,7 @@ def test_killed_and_resumed(whole: Path, tmp_path: Path, seed: int) -> None:
     assert last.returncode == 0, last.stderr
     assert outcome(run) == outcome(whole)
     assert asked_twice(run) == []
-    assert len(Run(run).planned()) == 4
+    assert len(Run(run).planned()) == 6
 
 
 def test_ctrl_c_loses_nothing(whole: Path, tmp_path: Path) -> None:
@@ -137,6 +137,26 @@ def test_verify_and_replay(whole: Path) -> None:
     again = corridor("replay", whole, "--sample", "4", "--json")
     assert again.returncode == 0, again.stdout + again.stderr
     assert [one["same"] for one in json.loads(again.stdout)] == [True] * 4
+
+
+def test_a_delivered_suite_is_explained_and_reduced(whole: Path, tmp_path: Path) -> None:
+    (row,) = [
+        row
+        for row in outcome(whole)["episodes"]
+        if (row["target"], row["label"]) == ("click.types", "tesearch")
+    ]
+    said = corridor("mutants", whole, row["episode_id"], "--json")
+    assert said.returncode == 0, said.stderr
+    mutants = json.loads(said.stdout)
+    assert len(mutants) == row["mutants_total"] == 6
+    assert all((one["path"] == "none") == (one["functions"] == []) for one in mutants)
+    smaller = tmp_path / "smaller.py"
+    said = corridor("reduce", whole, row["episode_id"], "--out", smaller, "--json")
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert found["before"]["hv"] == found["after"]["hv"]
+    assert found["after"]["green"] == found["after"]["size"] <= found["before"]["size"] == row["suite_size"]
+    assert smaller.read_text().count("def test_") == found["after"]["size"]
 
 
 def test_verify_finds_a_wrong_number(whole: Path, tmp_path: Path) -> None:
@@ -201,10 +221,10 @@ def test_a_run_has_one_driver(tmp_path: Path) -> None:
 def test_the_local_sandbox_gives_the_same_numbers(whole: Path, tmp_path: Path) -> None:
     """The recorded answers and draws, on the other back end."""
     run = tmp_path / "run"
-    command = ("run", write(tmp_path), "--out", run, "--inline", "--sandbox", "local")
+    command = ("run", write(tmp_path, SCRIPTS), "--out", run, "--inline", "--sandbox", "local")
     done = corridor(*command, "--model", f"replay/{whole}")
     assert done.returncode == 0, done.stderr
-    assert covered(run) == covered(whole)
+    assert covered(run) == [row for row in covered(whole) if row[1] != "tesearch"]
 
 
 def test_without_an_engine_it_says_so_and_runs(tmp_path: Path) -> None:
@@ -234,4 +254,4 @@ def test_the_commands_a_run_offers(whole: Path) -> None:
         found = corridor(*command)
         assert found.returncode == 0, found.stderr
         json.loads(found.stdout)
-    assert json.loads(corridor("plan", write(whole.parent), "--json").stdout)["episodes"] == 4
+    assert json.loads(corridor("plan", write(whole.parent), "--json").stdout)["episodes"] == 6

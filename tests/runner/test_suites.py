@@ -43,7 +43,7 @@ def suite_report(text: str) -> SuiteReport:
             f"number:1:{place}:0", "number", 1, 1, "1", "2",
             "killed" if place < green else "survived",
             ["test_0"] if place < green else [],
-            "fast", 1, True, 0.01,
+            "fast", ["test_0"], True, 0.01,
         )
         for place in range(10)
     )  # fmt: skip

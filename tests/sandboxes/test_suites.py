@@ -274,14 +274,18 @@ async def test_fast_and_slow_agree_on_every_mutant(lab: Rig, fast: SuiteReport) 
 
 
 async def test_the_whole_suite_changes_no_verdict(lab: Rig, fast: SuiteReport) -> None:
-    every = await evaluated(lab, FULL, Mutation(size=10**6, every_test=True))
-    assert verdicts(every) == verdicts(fast)
+    every = await evaluated(lab, FULL, Mutation(size=50, seed="e", every_test=True))
+    assert len(every.mutants) == 50
+    assert verdicts(every).items() <= verdicts(fast).items()
 
 
 async def test_parts_make_up_the_whole(lab: Rig, fast: SuiteReport) -> None:
-    parts = [await evaluated(lab, FULL, Mutation(size=10**6, part=(place, 3))) for place in range(3)]
-    assert {key: value for part in parts for key, value in verdicts(part).items()} == verdicts(fast)
-    assert sum(len(part.mutants) for part in parts) == len(fast.mutants)
+    parts = [await evaluated(lab, FULL, Mutation(size=50, seed="p", part=(place, 3))) for place in range(3)]
+    assert [len(part.mutants) for part in parts] == [17, 17, 16]
+    assert {part.mutants_total for part in parts} == {50}
+    found = {key: value for part in parts for key, value in verdicts(part).items()}
+    assert len(found) == 50
+    assert found.items() <= verdicts(fast).items()
 
 
 async def test_the_sample_is_fixed_by_its_seed(lab: Rig) -> None:
@@ -297,11 +301,11 @@ async def test_the_sample_is_fixed_by_its_seed(lab: Rig) -> None:
 
 
 async def test_all_killers_are_known_when_asked(lab: Rig, fast: SuiteReport) -> None:
-    matrix = await evaluated(lab, FULL, Mutation(size=10**6, matrix=True))
-    assert verdicts(matrix) == verdicts(fast)
+    matrix = await evaluated(lab, FULL, Mutation(size=50, seed="m", matrix=True))
+    assert verdicts(matrix).items() <= verdicts(fast).items()
     found = {one.id: one.killed_by for one in matrix.mutants}
     for mutant in fast.mutants:
-        if mutant.killed_by:
+        if mutant.id in found and mutant.killed_by:
             assert mutant.killed_by[0] in found[mutant.id]
     assert max(len(killers) for killers in found.values()) > 1
 
@@ -320,8 +324,9 @@ async def test_what_only_another_process_would_see_is_changed_on_disk(lab: Rig) 
         "    said = subprocess.run([sys.executable, '-c', 'import specimen; print(specimen.plain(3))'],"
         " stdout=subprocess.PIPE, universal_newlines=True)\n    assert said.stdout == '1\\n'\n"
     )
-    report = await evaluated(lab, suite, ALL)
-    killed = [one for one in report.mutants if one.verdict == "killed"]
+    # Each is run on the slow path too, where what the function reaches at import is changed.
+    report = await evaluated(lab, suite, Mutation(size=60, seed="p"))
+    killed = [one for one in report.mutants if one.verdict == "killed" and 11 <= one.line <= 14]
     assert killed
     assert {one.path for one in killed} == {"copy"}
 

@@ -89,6 +89,11 @@ def test_marks_that_meet_are_merged() -> None:
     )
 
 
+def test_an_operator_is_put_on_one_line() -> None:
+    said = annotate("x = 1\n", [], {1: ["1\nto\x002", "1 to 2"]})
+    assert said == "x = 1  # <-- SURVIVING MUTANT: 1 to 2\n"
+
+
 @pytest.mark.parametrize("line", [-1, 0, 3, 4])
 def test_lines_that_there_are_not_are_left_out(line: int) -> None:
     assert annotate("x = 1\ny = 2\n", [line], {line: ["1 to 2"]}) == "x = 1\ny = 2\n"
