@@ -36,6 +36,10 @@ def plan(sweep: Sweep, wanted: SandboxKind | None, format: str) -> str:
         "executions_at_most": sum(
             one.budget.executions for one in episodes if strategy.build(one.strategy).unit == "executions"
         ),
+        "suites_at_most": sum(
+            one.budget.calls for one in episodes if strategy.build(one.strategy).unit == "calls"
+        ),
+        "mutants_per_suite": sweep.measure.mutants,
         "usd_at_most": sweep.usd,
         "sandbox": sandbox,
         "sandbox_remark": remark,
