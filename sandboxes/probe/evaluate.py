@@ -71,6 +71,7 @@ class Collected:
         """Raises OSError when it could not be set up."""
         self.zygote = evaluation.zygote
         self.board = evaluation.board
+        self.board.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
         task = evaluation.task._replace(sample=evaluation.sample)
@@ -210,6 +211,7 @@ class Evaluation:
     def _why_nothing(self, hello: Any) -> Optional[str]:
         if hello is None:
             assert self.collected is not None
+            _refuse_broken(self.board.read()[1])
             if self.zygote.shared.failed_to_start():
                 printed = self.collected.printed.decode("utf-8", "replace")
                 raise OSError("a suite's process could not be set up: %s" % printed[-800:])
@@ -420,6 +422,7 @@ class Evaluation:
             return Seen("timeout", min(at, len(names) - 1), None, wall_s), None
         status, duration, cpu = answer
         self.cpu_s += cpu
+        _refuse_broken(said)
         if said is None:
             self._end_collected()  # what it started may still run
             verdict = _death(status, confine.oom_kills() > kills)
@@ -449,7 +452,9 @@ class Evaluation:
             lambda output: suite.run(task, output), wall_s or self.request.limits.timeout_s, ask=False
         )
         self.cpu_s += ended.cpu_s
-        return ended, self.board.read()[1]
+        said = self.board.read()[1]
+        _refuse_broken(said)
+        return ended, said
 
     def _keep_only_the_suite(self) -> None:
         """So that each run finds the files that the first one found."""
@@ -480,6 +485,12 @@ def _sample(zygote: Any, request: Evaluate) -> Tuple[Workshop, Tuple[Mutant, ...
     if key not in zygote.samples:
         zygote.samples[key] = tuple(sample(zygote.workshop, request.mutants, request.seed))
     return zygote.workshop, zygote.samples[key]
+
+
+def _refuse_broken(said: Optional[Dict[str, Any]]) -> None:
+    """What went wrong in our own code is no verdict. Raises OSError."""
+    if said is not None and "broken" in said:
+        raise OSError("a suite's process broke: %s" % said["broken"][-1500:])
 
 
 def _seen(said: Dict[str, Any], names: Tuple[str, ...], duration: float) -> Seen:

@@ -267,6 +267,7 @@ def run(task: Task, output: int, control: Optional[int] = None) -> None:
                 said["ran"] = next(counter) > 0
             task.board.write(said)
     except BaseException:
+        task.board.write({"broken": traceback.format_exc()})
         traceback.print_exc()
     finally:
         leave(0)
@@ -314,22 +315,29 @@ def _serve(session: Session, control: int) -> None:
             return
         fields = json.loads(asked.decode("ascii"))
         request = Request(**fields)._replace(functions=tuple(fields["functions"]))
-        mutant = mutants[request.mutant] if request.mutant is not None else None
+        counter = itertools.count()
+        exchanges: List[Tuple[Any, Any]] = []
         begin = session.clock()
+        if request.mutant is not None:
+            # Here, and not in the fork, where each page that is written to is copied first.
+            try:
+                exchanges = swapper.exchanges(mutants[request.mutant], counter.__next__)
+            except swap.Unswappable as error:
+                task.board.write({"unswappable": str(error)})
+                channel.send(json.dumps([0, 0.0, 0.0]).encode("ascii"))
+                continue
         pid = os.fork()
         if pid == 0:
-            _fork_of(session, channel, request, mutant, swapper)
+            for function, code in exchanges:
+                function.__code__ = code
+            _fork_of(session, channel, request, counter)
         _, status, usage = os.wait4(pid, 0)
         answer = [status, session.clock() - begin, usage.ru_utime + usage.ru_stime]
         channel.send(json.dumps(answer).encode("ascii"))
 
 
 def _fork_of(
-    session: Session,
-    channel: socket.socket,
-    request: Request,
-    mutant: Optional[Mutant],
-    swapper: swap.Swapper,
+    session: Session, channel: socket.socket, request: Request, counter: "itertools.count[int]"
 ) -> None:
     """One request, in its own process. Never returns."""
     leave, board, had_children = os._exit, session.task.board, step._had_children()
@@ -337,13 +345,6 @@ def _fork_of(
         channel.close()
         confine.die_with_parent()
         said: Dict[str, Any] = {}
-        counter = itertools.count()
-        if mutant is not None:
-            try:
-                swapper.swap(mutant, counter.__next__)
-            except swap.Unswappable as error:
-                board.write({"unswappable": str(error)})
-                leave(0)
         _limit_cpu(request.cpu_s)
         if request.traced:
             step._start(session.task.job.coverage, session.data)
@@ -354,7 +355,7 @@ def _fork_of(
         said["read_source"] = session.read_source[0]
         board.write(said)
     except BaseException:
-        traceback.print_exc()
+        board.write({"broken": traceback.format_exc()})
     finally:
         leave(0)
 

@@ -31,10 +31,12 @@ class Swapper:
         self.codes: Codes = {}
         _gather(workshop.original(), (), self.codes)
 
-    def swap(self, mutant: Mutant, ran: Callable[[], Any]) -> None:
-        """Make it so; `ran` is called whenever the changed statement is reached.
+    def exchanges(
+        self, mutant: Mutant, ran: Callable[[], Any]
+    ) -> List[Tuple[types.FunctionType, types.CodeType]]:
+        """(function, the code it is to have) for each function that changes.
 
-        Raises Unswappable.
+        `ran` is called whenever the changed statement is reached. Raises Unswappable.
         """
         found = self.workshop.definition(mutant)
         if found is None:
@@ -58,8 +60,7 @@ class Swapper:
                 exchanges.append((function, new))
         if not exchanges:
             raise Unswappable("no function with that code lives")
-        for function, new in exchanges:
-            function.__code__ = new
+        return exchanges
 
 
 def _gather(code: types.CodeType, chain: Tuple[Tuple[str, int], ...], found: Codes) -> None:
