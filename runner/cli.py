@@ -55,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
         _add_compare,
         _add_replay,
         _add_verify,
+        _add_mutants,
+        _add_reduce,
         _add_images,
         _add_datasets,
         _add_bench,
@@ -281,6 +283,54 @@ def _replay(options: argparse.Namespace) -> int:
     return 0 if all(one.same for one in found) else 1
 
 
+def _add_mutants(commands: Commands) -> None:
+    command = _command(
+        commands, "mutants", _mutants, "an episode's suite again: each mutant's path, functions and verdict"
+    )
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("episode", metavar="EPISODE", help="its id, or the start of it")
+    _takes_sandbox(command)
+    _takes_format(command, ["table", "json"])
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from runner.delivered import measured, mutants_text
+
+    suite, _ = asyncio.run(measured(options.run, options.episode, False, options.sandbox, options.trust))
+    print(mutants_text(suite, options.format))
+    return 0
+
+
+def _add_reduce(commands: Commands) -> None:
+    command = _command(
+        commands, "reduce", _reduce, "an episode's suite without the tests that add nothing to it"
+    )
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("episode", metavar="EPISODE", help="its id, or the start of it")
+    command.add_argument("--out", type=Path, metavar="FILE", help="write the smaller suite there")
+    _takes_sandbox(command)
+    _takes_format(command, ["table", "json"])
+
+
+def _reduce(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from runner.delivered import measured, reduced_text
+    from sandboxes.errors import UsageError
+
+    _, found = asyncio.run(measured(options.run, options.episode, True, options.sandbox, options.trust))
+    assert found is not None
+    if options.out is not None:
+        try:
+            options.out.write_text(found.text)
+        except OSError as error:
+            raise UsageError(f"--out {options.out} cannot be written: {error}") from error
+    print(reduced_text(found, options.format))
+    return 0
+
+
 def _add_verify(commands: Commands) -> None:
     command = _command(commands, "verify", _verify, "run sampled steps again, cold, and compare coverage")
     command.add_argument("run", metavar="RUN")
@@ -325,26 +375,94 @@ def _images(options: argparse.Namespace) -> int:
 
 
 def _add_datasets(commands: Commands) -> None:
-    command = _command(commands, "datasets", _datasets, "the datasets that sweeps can name")
-    command.add_argument("action", choices=["list", "show"])
-    command.add_argument("name", nargs="?", metavar="NAME")
+    text = "the datasets that sweeps can name, and what a new one's targets are"
+    group = commands.add_parser("datasets", help=text, description=text[0].upper() + text[1:] + ".")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _command(actions, "list", _list_datasets, "every dataset, with the number of its targets")
+    command = _command(actions, "show", _show_dataset, "a dataset's targets")
+    command.add_argument("name", metavar="NAME", help="a dataset, or the path of its folder")
+    _add_discover(actions)
 
 
-def _datasets(options: argparse.Namespace) -> int:
+def _list_datasets(options: argparse.Namespace) -> int:
     from runner.dataset import find, names
-    from sandboxes.errors import UsageError
 
-    if options.action == "list":
-        for name in names():
-            dataset = find(name)
-            print(f"{name}: {dataset.title}, {len(dataset.targets)} targets")
-        return 0
-    if options.name is None:
-        raise UsageError("corridor datasets show NAME: the name is missing")
+    for name in names():
+        dataset = find(name)
+        print(f"{name}: {dataset.title}, {len(dataset.targets)} targets")
+    return 0
+
+
+def _show_dataset(options: argparse.Namespace) -> int:
+    from runner.dataset import find
+
     dataset = find(options.name)
     print(f"{dataset.title}: {len(dataset.targets)} targets in {dataset.folder}")
     for target in dataset.targets:
         print(f"{target.module}  ({target.package} {target.version})")
+    return 0
+
+
+def _add_discover(commands: Commands) -> None:
+    command = _command(
+        commands, "discover", _discover, "choose the targets of packages; prints a targets.csv"
+    )
+    command.description = (
+        "Choose the targets of packages by RepoExploreBench's rule, and print a targets.csv. A module "
+        "is a target when its file has enough lines (all are counted, comments and blank ones too); it "
+        "defines a public function, or a public class with methods; no part of its name says test, "
+        "vendored, compatibility layer or private (a leading underscore), and it is not __main__; and it "
+        "is really prepared in the image, with at least one line that has more than one exit. Largest "
+        "first in each package."
+    )
+    command.add_argument(
+        "image",
+        metavar="IMAGE",
+        help="a dataset (a name, or the path of its folder; its image is built if it is not there), "
+        "or with Docker an image that has Corridor's layer",
+    )
+    command.add_argument(
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help="import names; without any, the dataset's [discover] table is the rule, under these options",
+    )
+    command.add_argument("--min-lines", type=int, metavar="N", help="default: 200")
+    command.add_argument(
+        "--limit-per-package", type=int, metavar="N", help="only the N largest of each package; default: all"
+    )
+    command.add_argument(
+        "--private", action="append", metavar="PACKAGE", help="take this package's private modules too"
+    )
+    command.add_argument("--exclude", action="append", metavar="GLOB", help="leave these modules out")
+    command.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
+    command.add_argument(
+        "--sandbox", choices=["docker", "local"], help="default: docker when an engine answers, else local"
+    )
+
+
+def _discover(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from runner.discover import discover_in, summary, to_csv
+    from runner.drive import choose_sandbox
+    from sandboxes.errors import UsageError
+
+    sandbox, remark = choose_sandbox(options.sandbox)
+    if remark:
+        print(remark, file=sys.stderr)
+    keys = ("packages", "min_lines", "limit_per_package", "private", "exclude")
+    said = {key: getattr(options, key) for key in keys}
+    discovery = asyncio.run(discover_in(options.image, sandbox, said))
+    print(summary(discovery), file=sys.stderr)
+    text = to_csv(discovery.found)
+    if options.out is None:
+        print(text, end="")
+        return 0
+    try:
+        options.out.write_text(text)
+    except OSError as error:
+        raise UsageError(f"--out {options.out} cannot be written: {error}") from error
     return 0
 
 

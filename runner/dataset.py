@@ -1,6 +1,6 @@
 """Datasets: folders of declarations. Adding a benchmark is adding a folder.
 
-    dataset.toml    title, source, benchmark (its name in published tables), [image]
+    dataset.toml    title, source, benchmark (its name in published tables), [image], [discover]
     targets.csv     target, package, version, lines
 
 Ours lie in datasets/ of the project, or where the installed distribution put them;
@@ -58,11 +58,16 @@ class Dataset:
 
 def find(name: str) -> Dataset:
     """By name, or a folder given as a path. Raises UsageError."""
+    return read(folder_of(name))
+
+
+def folder_of(name: str) -> Path:
+    """Where a dataset is declared; it need not list its targets yet. Raises UsageError."""
     if "/" in name or name.startswith("."):
-        return read(Path(name))
+        return Path(name)
     for root in roots():
         if (root / name / "dataset.toml").is_file():
-            return read(root / name)
+            return root / name
     raise UsageError(f"dataset {name!r} is not known; {nearest(name, names())}")
 
 
@@ -98,7 +103,10 @@ def read(folder: Path) -> Dataset:
 def _targets(folder: Path) -> list[Target]:
     file = folder / "targets.csv"
     if not file.is_file():
-        raise UsageError(f"{file} is not there: it lists a dataset's targets, with {', '.join(COLUMNS)}")
+        raise UsageError(
+            f"{file} is not there: it lists a dataset's targets, with {', '.join(COLUMNS)}; "
+            f"corridor datasets discover writes it"
+        )
     with file.open(newline="") as lines:
         reader = csv.DictReader(lines)
         missing = [column for column in COLUMNS[:3] if column not in (reader.fieldnames or ())]
