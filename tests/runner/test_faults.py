@@ -41,9 +41,9 @@ def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
     again = corridor(*command, "--set", "seeds=[1, 2, 3]")
     assert again.returncode == 0, again.stderr
-    assert "12 done, 0 failed, 0 pending of 12 planned" in again.stderr
+    assert "18 done, 0 failed, 0 pending of 18 planned" in again.stderr
     assert asked_twice(run) == []
-    assert len(outcome(run)["steps"]) == 12 * 4
+    assert len(outcome(run)["steps"]) == 3 * 26
 
 
 class Relay:
@@ -115,7 +115,7 @@ def test_an_engine_that_dies_stops_the_run_and_loses_nothing(
     monkeypatch.delenv("DOCKER_HOST")
     again = corridor(*command)
     assert again.returncode == 0, again.stderr
-    assert "4 done, 0 failed, 0 pending of 4 planned" in again.stderr
+    assert "6 done, 0 failed, 0 pending of 6 planned" in again.stderr
     assert asked_twice(run) == []
     assert all(step["outcome"] != "infra_error" for step in outcome(run)["steps"])
-    assert len(Run(run).planned()) == 4
+    assert len(Run(run).planned()) == 6

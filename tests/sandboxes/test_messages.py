@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 from sandboxes.probe import messages
 from sandboxes.probe.messages import (
     BadFrame,
+    Evaluate,
+    Evaluated,
     Hello,
     Limits,
     Message,
+    MutantRun,
     Prepare,
     Prepared,
     Problem,
     Ran,
     Run,
+    SuiteFunction,
     decode,
     encode,
     read_frame,
@@ -33,6 +37,17 @@ lines = st.integers(-(2**28), 2**28)
 arcs = st.lists(st.tuples(lines, lines))
 seconds = st.floats(0, 1e9)
 limits = st.builds(Limits, seconds, *[st.integers(0, 2**31)] * 4)
+
+functions = st.builds(
+    SuiteFunction, texts, texts, st.none() | texts, seconds, seconds, st.lists(lines, max_size=3)
+)
+names = st.lists(texts, max_size=3)
+mutants = st.builds(
+    MutantRun,
+    *(texts, texts, lines, lines, texts, texts, texts, names, texts, names),
+    st.none() | st.booleans(),
+    seconds,
+)
 
 every_message = st.one_of(
     st.builds(Hello, st.integers(), texts, texts, texts),
@@ -58,6 +73,16 @@ every_message = st.one_of(
         complete=st.booleans(),
         recovered=st.booleans(),
         start=texts,
+    ),
+    st.builds(
+        Evaluate,
+        *(texts, texts, limits, st.integers(0), texts, st.tuples(lines, lines), st.booleans(), texts),
+        st.booleans(),
+    ),
+    st.builds(
+        Evaluated,
+        *(st.none() | texts, st.integers(0), st.lists(functions, max_size=3), arcs, st.lists(lines)),
+        *(st.lists(mutants, max_size=3), st.integers(0), seconds, seconds, seconds, seconds),
     ),
     st.builds(Problem, texts, texts, st.booleans()),
 )
@@ -91,7 +116,9 @@ def test_a_frame_may_come_in_pieces(message: Message, size: int) -> None:
 
 
 def test_every_kind_of_message_is_tried() -> None:
-    assert set(messages.KINDS.values()) == {Hello, Prepare, Prepared, Run, Ran, Problem}
+    assert set(messages.KINDS.values()) == {
+        *(Hello, Prepare, Prepared, Run, Ran, Evaluate, Evaluated, Problem)
+    }
 
 
 @given(st.binary(max_size=200))
