@@ -53,9 +53,19 @@ def numbers(text: str) -> list[float]:
     return [float(found) for found in _NUMBER.findall(_THOUGHT.sub(" ", text))]
 
 
+def parsed(text: str) -> ast.Module | None:
+    """The tree of code that is not ours; None where this Python cannot read it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own run will show them
+            return ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
 def compiles(script: str) -> bool:
     """Whether this Python can read it. The target's may differ: this only chooses, it never refuses."""
-    return _tree(script) is not None
+    return parsed(script) is not None
 
 
 def _blocks(text: str) -> list[str]:
@@ -89,7 +99,7 @@ def _salvage(code: str) -> str:
 
 def _has_code(text: str) -> bool:
     """Whether there is more than comments, and more than bare words that happen to be an expression."""
-    tree = _tree(text)
+    tree = parsed(text)
     if tree is None:
         return bool(text.strip())
     return any(not (isinstance(node, ast.Expr) and _idle(node.value)) for node in tree.body)
@@ -97,12 +107,3 @@ def _has_code(text: str) -> bool:
 
 def _idle(value: ast.expr) -> bool:
     return isinstance(value, (ast.Name, ast.Constant, ast.Tuple, ast.Attribute, ast.Compare, ast.BinOp))
-
-
-def _tree(script: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the candidate's code: its own run will show them
-            return ast.parse(script)
-    except (SyntaxError, ValueError, MemoryError, RecursionError, UnicodeError):
-        return None

@@ -6,16 +6,16 @@ import ast
 import json
 import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from runner.dataset import find
 from runner.drive import SandboxKind
-from runner.nouns import EpisodeSpec, Suite
+from runner.nouns import Suite
 from runner.recorded import Recorded
 from runner.reduction import Covers, reduce
 from sandboxes.errors import UsageError
 from sandboxes.pool import Pool
-from sandboxes.sandbox import KILLS, Mutation
+from sandboxes.sandbox import KILLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,14 @@ async def measured(
     try:
         async with pool.slot(image, spec.target.module) as place:
             lines = len((await place.prepare(spec.target.module)).statements)
-            mutation = Mutation(
-                spec.measure.mutants, f"{spec.target.module}@{spec.image_digest}", matrix=matrix
-            )
-            limits = spec.limits._replace(timeout_s=_timeout(spec))
-            report = await place.evaluate(spec.target.module, text, limits, mutation)
+            mutation = replace(spec.mutation, matrix=matrix)
+            report = await place.evaluate(spec.target.module, text, spec.test_limits, mutation)
             suite = Suite(1, text, report, lines)
             if not matrix:
                 return suite, None
             kept = without(text, set(report.green) - set(reduce(_covers(suite))) | _not_green(suite))
-            again = Suite(1, kept, await place.evaluate(spec.target.module, kept, limits, mutation), lines)
+            smaller = await place.evaluate(spec.target.module, kept, spec.test_limits, mutation)
+            again = Suite(1, kept, smaller, lines)
             return suite, Reduced(Figures.of(suite), Figures.of(again), kept)
     finally:
         await pool.close()
@@ -132,20 +130,22 @@ def reduced_text(found: Reduced, format: str) -> str:
 
 
 def _delivered(recorded: Recorded, episode: str) -> str:
-    """Its text: a script strategy's final step, else by the rule of delivery. Raises UsageError."""
-    steps = recorded.suites(episode)
-    if not steps:
-        raise UsageError(f"episode {episode} has no measured suite with a green function")
-    final = [step for step in steps if step.row["action"] == "final"]
-    best = min(
-        final or steps,
-        key=lambda step: (
-            -json.loads(step.row["detail"])["hv"],
-            step.row["suite_size"],
-            step.row["step"],
-        ),
-    )
-    return best.script
+    """The text of the suite that the episode's row is about. Raises UsageError."""
+    (row,) = recorded.episode_rows({episode})
+    for step in recorded.suites(episode):
+        if all(step.row[column] == row[of] for of, column in _FIGURES.items()):
+            return step.script
+    raise UsageError(f"episode {episode} has no measured suite with a green function")
+
+
+_FIGURES = {
+    "suite_size": "suite_size",
+    "green": "green",
+    "suite_branches": "branches_hit",
+    "suite_lines": "lines_hit",
+    "mutants_killed": "mutants_killed",
+}
+"""Of a delivered suite, in its episode's row and in its step's. Of equal ones the first was delivered."""
 
 
 def _covers(suite: Suite) -> dict[str, Covers]:
@@ -163,10 +163,6 @@ def _covers(suite: Suite) -> dict[str, Covers]:
 
 def _not_green(suite: Suite) -> set[str]:
     return {one.name for one in suite.report.functions if one.outcome != "green"}
-
-
-def _timeout(spec: EpisodeSpec) -> float:
-    return min(spec.limits.timeout_s, spec.measure.test_timeout_s)
 
 
 def _is_test(node: ast.stmt) -> bool:

@@ -24,7 +24,6 @@ from runner.nouns import (
     Answer,
     EpisodeEnd,
     EpisodeSpec,
-    Limits,
     Message,
     Question,
     Sampling,
@@ -42,7 +41,7 @@ from runner.script_suite import script_suite
 from runner.store import Recording, code_sha, storable
 from runner.strategies.strategy import build
 from sandboxes.errors import BudgetSpent, CorridorError, ModelError, SandboxError, StoreError
-from sandboxes.sandbox import Image, Measurement, Mutation, Sandbox, StepReport
+from sandboxes.sandbox import Image, Measurement, Sandbox, StepReport
 
 if TYPE_CHECKING:
     from runner.llm import Model
@@ -239,7 +238,7 @@ class Episode:
         if text is not None:
             async with _timed_slot(self._means, self.facts.target, self.totals) as sandbox:
                 report = await sandbox.evaluate(
-                    self.facts.target, text, self._test_limits(), self._mutation()
+                    self.facts.target, text, self.spec.test_limits, self.spec.mutation
                 )
             report = self._suite_as_recorded(number, text, report)
         suite = Suite(number, text or "", report, len(self.facts.statements))
@@ -326,14 +325,6 @@ class Episode:
             passed = [step for step in self.history if step.outcome is StepOutcome.PASSED and step.script]
             text = script_suite([(step.number, step.script or "") for step in passed])
             self.deliver(await self.evaluate(text, round=self.history[-1].round, action=FINAL))
-
-    def _test_limits(self) -> Limits:
-        limits = self.spec.limits
-        return limits._replace(timeout_s=min(limits.timeout_s, self.spec.measure.test_timeout_s))
-
-    def _mutation(self) -> Mutation:
-        # The same for every strategy, model and seed: their figures are of the same mutants.
-        return Mutation(self.spec.measure.mutants, seed=f"{self.spec.target.module}@{self.spec.image_digest}")
 
     def _suite_as_recorded(self, number: int, text: str, report: SuiteReport) -> SuiteReport:
         """With the exceptions that an earlier attempt at this step met, for the same reason as output."""

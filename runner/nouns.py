@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sandboxes.sandbox import Arc, Limits, Measurement, StepOutcome, SuiteReport, TargetFacts
+from sandboxes.sandbox import Arc, Limits, Measurement, Mutation, StepOutcome, SuiteReport, TargetFacts
 
 __all__ = [
     "Answer",
@@ -181,6 +181,16 @@ class EpisodeSpec:
                 "measure": [self.measure.mutants, self.measure.test_timeout_s],
             }
         )
+
+    @property
+    def test_limits(self) -> Limits:
+        """Of a suite's test function alone, and of a run of them all."""
+        return self.limits._replace(timeout_s=min(self.limits.timeout_s, self.measure.test_timeout_s))
+
+    @property
+    def mutation(self) -> Mutation:
+        """The same for every strategy, model and seed: their figures are of the same mutants."""
+        return Mutation(self.measure.mutants, seed=f"{self.target.module}@{self.image_digest}")
 
     def to_json(self) -> str:
         """The whole spec; `from_json` gives an equal one."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.answers import compiles
+from runner.answers import parsed
 from runner.nouns import Answer, Question, Usage, content_id
 
 NAME = "offline/scout"
@@ -232,9 +232,9 @@ def _tree(source: str) -> ast.Module:
     """The source up to the last line at which it can be parsed."""
     lines = source.split("\n")
     for end in range(len(lines), 0, -1):
-        kept = "\n".join(lines[:end])
-        if compiles(kept):
-            return ast.parse(kept)
+        tree = parsed("\n".join(lines[:end]))
+        if tree is not None:
+            return tree
     return ast.Module([], [])
 
 

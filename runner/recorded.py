@@ -75,6 +75,14 @@ class Recorded:
             and (text := self._codes().get(row["code_sha"])) is not None
         ]
 
+    def episode_rows(self, episodes: set[str]) -> list[dict[str, Any]]:
+        """The rows of their attempts that count."""
+        return [
+            row
+            for row in self.run.folder.read("episodes").to_pylist()
+            if row["episode_id"] in episodes and row["attempt"] == self.attempts[row["episode_id"]]
+        ]
+
     def rows(self, episodes: set[str]) -> list[dict[str, Any]]:
         """Their step rows, in order of episode and step."""
         table = self.run.folder.read("steps")

@@ -89,7 +89,7 @@ async def replay(
     steps: dict[str, list[dict[str, Any]]] = {}
     for row in recorded.rows(set(episodes)):
         steps.setdefault(row["episode_id"], []).append(row)
-    ends = {row["episode_id"]: row for row in _episode_rows(recorded, set(episodes))}
+    ends = {row["episode_id"]: row for row in recorded.episode_rows(set(episodes))}
     slots = os.cpu_count() or 1
     dataset = recorded.specs[episodes[0]].target.dataset
     backend, image = await recorded.place(find(dataset).recipe, dataset, sandbox, trust, slots)
@@ -133,14 +133,6 @@ async def _one(
     for known, new in zip(steps, again, strict=False):
         differences += _differences(f"step {known['step']}", known, new)
     return Replayed(spec.id, spec.target.module, spec.strategy.label, len(again), tuple(differences))
-
-
-def _episode_rows(recorded: Recorded, episodes: set[str]) -> list[dict[str, Any]]:
-    return [
-        row
-        for row in recorded.run.folder.read("episodes").to_pylist()
-        if row["episode_id"] in episodes and row["attempt"] == recorded.attempts[row["episode_id"]]
-    ]
 
 
 def _differences(what: str, known: Mapping[str, Any], new: EpisodeRow | StepRow) -> list[str]:

@@ -11,8 +11,9 @@ import bisect
 import io
 import re
 import tokenize
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from runner.answers import parsed
 
 NOT_COVERED = "# <-- NOT COVERED YET"
 SURVIVING = "# <-- SURVIVING MUTANT:"
@@ -91,7 +92,7 @@ class _Page:
     @classmethod
     def read(cls, source: str) -> _Page | None:
         """None for what is not Python."""
-        tree = _tree(source)
+        tree = parsed(source)
         if tree is None:
             return None
         lines = _LINE.findall(source)
@@ -148,15 +149,6 @@ def _tests(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | 
             yield from _tests(child, f"{prefix}{child.name}::")
         elif isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
             yield from _tests(child, prefix)
-
-
-def _tree(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of code that is not ours
-            return ast.parse(source)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
 
 
 def _plain(text: str) -> str:

@@ -30,6 +30,7 @@ from . import confine, suite
 from .messages import Evaluate, Evaluated, MutantRun, SuiteFunction
 from .mutants import Mutant, Workshop, sample
 from .shared import Board
+from .zygote import drain
 
 MOST_REPEATS = 4
 """Runs together, each without what failed in the one before, until one is green."""
@@ -85,7 +86,8 @@ class Collected:
         self.poll = select.poll()
         self.poll.register(ours, select.POLLIN)
         self.poll.register(self.out, select.POLLIN)
-        self.printed = b""
+        self.printed: List[bytes] = []
+        self.printed_bytes = 0
         self.alive = True
         self.hello = self._answer(evaluation.request.limits.timeout_s)
         """What it collected; None when it ended or took too long."""
@@ -114,19 +116,15 @@ class Collected:
                 self.end()
                 return None
             if self.out in ready:
-                try:
-                    self.printed = (self.printed + os.read(self.out, 1 << 16))[-4096:]
-                except BlockingIOError:
-                    pass  # somebody else's turn
+                self.printed_bytes, open_ = drain(self.out, self.printed, self.printed_bytes)
+                if not open_:
+                    self.poll.unregister(self.out)
             if self.channel.fileno() in ready:
                 said = self.channel.recv(1 << 17)
                 if not said:
                     self.end()
                     return None
                 return json.loads(said.decode("ascii"))
-            if self.out in ready and not self.printed and self.zygote.shared.failed_to_start():
-                self.end()
-                return None
 
 
 class Evaluation:
@@ -213,7 +211,7 @@ class Evaluation:
             assert self.collected is not None
             _refuse_broken(self.board.read()[1])
             if self.zygote.shared.failed_to_start():
-                printed = self.collected.printed.decode("utf-8", "replace")
+                printed = b"".join(self.collected.printed).decode("utf-8", "replace")
                 raise OSError("a suite's process could not be set up: %s" % printed[-800:])
             return "CollectError: the process that collected the suite ended, or took too long"
         if hello["error"] is not None:

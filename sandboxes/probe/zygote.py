@@ -310,7 +310,7 @@ class Zygote:
                 continue
             ready = [fd for fd, _ in poll.poll(left * 1000)]
             if out in ready:
-                total, open_ = _drain(out, kept, total)
+                total, open_ = drain(out, kept, total)
                 if not open_:
                     poll.unregister(out)
             if self.waker in ready:
@@ -323,7 +323,7 @@ class Zygote:
                     break
         duration = time.monotonic() - began
         left_processes = self.end_others() or others
-        total, _ = _drain(out, kept, total)
+        total, _ = drain(out, kept, total)
         return Ended(
             status=status,
             timed_out=timed_out,
@@ -500,7 +500,7 @@ def _wake_on_child() -> int:
     return read
 
 
-def _drain(fd: int, kept: List[bytes], total: int) -> Tuple[int, bool]:
+def drain(fd: int, kept: List[bytes], total: int) -> Tuple[int, bool]:
     """Read what is there; (bytes so far, whether more may come)."""
     for _ in range(64):
         try:
